@@ -1,0 +1,115 @@
+"""A language model is one async method: a request in, a completion out, and every cost of it counted.
+
+A request is a chat (`messages`), or plain `prompt` text for models that continue better than they converse. It may
+constrain the answer to a JSON schema or to one of `choices`; a backend that cannot hold a constraint says so
+(`ModelRefused`) and never ignores it. Failures are of three kinds, because they mean different things to a run:
+`ModelRefused` (our request or key is wrong: stop), `ModelFault` (the service failed: missing data, try again),
+`ModelAnswer` errors do not exist: a bad answer is the model's own and is scored.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
+
+
+class ModelRefused(Exception):
+    """The request can never work as it is (wrong key, unknown model, unsupported constraint): stop and tell the user."""
+
+
+class ModelFault(Exception):
+    """The service failed this time (unreachable, rate limit, time-out, 5xx). `retry_after` is in seconds, if it said so."""
+
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class ToolCall(BaseModel):
+    """A function the model wants called. `arguments` is the raw JSON text: it may be malformed, and then says so later."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: str
+    name: str
+    arguments: str
+
+
+class Message(BaseModel):
+    """One chat message; `tool_calls` on the assistant's, `tool_call_id` on a tool's answer."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    role: Literal["system", "user", "assistant", "tool"]
+    content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str | None = None
+
+
+class Request(BaseModel):
+    """What is asked. Exactly one of `messages` and `prompt` is set; `choices` and `schema_` (JSON schema) exclude each other."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    messages: tuple[Message, ...] = ()
+    prompt: str | None = None
+    choices: tuple[str, ...] | None = None
+    schema_: dict[str, JsonValue] | None = Field(default=None, alias="schema")
+    tools: tuple[dict[str, JsonValue], ...] = ()  # OpenAI function tools: {"type": "function", "function": {...}}
+    temperature: float = 0.0
+    max_tokens: int = 256
+    stop: tuple[str, ...] = ()
+    seed: int | None = None
+
+    def digest(self) -> str:
+        """Hash of the content: equal requests have equal digests on every machine."""
+        text = json.dumps(self.model_dump(mode="json", by_alias=True), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+class Usage(BaseModel):
+    """Cost of one call. `dollars` None means unknown, which is not the same as free."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    dollars: float | None = None
+    seconds: float = 0.0
+
+
+class Completion(BaseModel):
+    """What came back. Token ids and logprobs are kept when the server gives them (training needs the sampled ids)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    text: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    finish_reason: str = "stop"
+    usage: Usage = Usage()
+    model: str = ""
+    prompt_ids: tuple[int, ...] | None = None
+    output_ids: tuple[int, ...] | None = None
+    output_logprobs: tuple[float, ...] | None = None
+
+
+class Model(Protocol):
+    """Any language model. `name` goes into the journal and the run key."""
+
+    @property
+    def name(self) -> str: ...
+
+    async def complete(self, request: Request) -> Completion:
+        """Answer `request`; raises ModelRefused or ModelFault, nothing else."""
+        ...
+
+    async def close(self) -> None:
+        """Free connections, threads and memory; idempotent."""
+        ...
+
+
+#: Settings of a backend from `[model]` in harness.toml: name, api_base, api_key_env, timeout, threads, gguf, ...
+ModelOptions = Mapping[str, Any]
