@@ -4,7 +4,7 @@ A request is a chat (`messages`), or plain `prompt` text for models that continu
 constrain the answer to a JSON schema or to one of `choices`; a backend that cannot hold a constraint says so
 (`ModelRefused`) and never ignores it. Failures are of three kinds, because they mean different things to a run:
 `ModelRefused` (our request or key is wrong: stop), `ModelFault` (the service failed: missing data, try again),
-`ModelAnswer` errors do not exist: a bad answer is the model's own and is scored.
+`ContextOverflow` (the harness wrote too much: its own failure). A bad answer is no error: it is the model's own.
 """
 
 import hashlib
@@ -25,6 +25,15 @@ class ModelFault(Exception):
     def __init__(self, message: str, *, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class ContextOverflow(Exception):
+    """The prompt does not fit the model: shorten it; trying again is useless. `tokens` and `limit` None where untold."""
+
+    def __init__(self, message: str, *, tokens: int | None = None, limit: int | None = None) -> None:
+        super().__init__(message)
+        self.tokens = tokens
+        self.limit = limit
 
 
 class ToolCall(BaseModel):
@@ -103,7 +112,7 @@ class Model(Protocol):
     def name(self) -> str: ...
 
     async def complete(self, request: Request) -> Completion:
-        """Answer `request`; raises ModelRefused or ModelFault, nothing else."""
+        """Answer `request`; raises ModelRefused, ModelFault or ContextOverflow, nothing else."""
         ...
 
     async def close(self) -> None:
