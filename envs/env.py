@@ -17,7 +17,10 @@ class EnvFault(Exception):
 
 @runtime_checkable
 class Env(Protocol):
-    """One world. `reset` may be called again after an episode; `close` may be called twice."""
+    """One world. `reset` may be called again after an episode; `close` may be called twice.
+
+    A class that names it as its base inherits `tools` (none) and `close` (nothing to free).
+    """
 
     async def reset(self, task: Task, seed: int) -> Observation:
         """Start `task` afresh; equal task and seed give equal episodes for equal actions."""
@@ -29,8 +32,8 @@ class Env(Protocol):
 
     def tools(self) -> Sequence[Tool]:
         """The functions this world offers beside plain-text actions; often none."""
-        ...
+        return ()
 
     async def close(self) -> None:
         """Free what the world holds; idempotent."""
-        ...
+        return None
