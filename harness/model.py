@@ -22,6 +22,8 @@ class ModelRefused(Exception):
 class ModelFault(Exception):
     """The service failed this time (unreachable, rate limit, time-out, 5xx). `retry_after` is in seconds, if it said so."""
 
+    transient = True  # asking again may help
+
     def __init__(self, message: str, *, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.retry_after = retry_after

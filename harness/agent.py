@@ -1,0 +1,153 @@
+"""An agent is a harness with a model, a memory to recall from, and skills: everything that decides an action.
+
+A player is anything that can play an episode: an agent, or a fixed policy (expert, random) that asks no model.
+"""
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from envs import Benchmark, Env
+from envs.benchmark import PolicyMaker
+from harness.episode import Episode, Recall, Remembered
+from harness.folder import Harness
+from harness.model import Model, Request
+from harness.situation import Situation, describe
+
+
+class Player(Protocol):
+    """Whoever plays episodes. `version` and `model_name` go into the trajectory."""
+
+    @property
+    def version(self) -> str: ...
+    @property
+    def model_name(self) -> str: ...
+    async def play(self, episode: Episode) -> None: ...
+    def steps(self, benchmark: Benchmark) -> int: ...
+
+
+@dataclass
+class Agent:
+    """A harness at work. `recall` None is an agent without memory (the control of every memory recipe)."""
+
+    harness: Harness
+    model: Model
+    recall: Recall | None = None
+    skills: str = ""
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def version(self) -> str:
+        """The harness's version."""
+        return self.harness.version
+
+    @property
+    def model_name(self) -> str:
+        """The model's name."""
+        return self.model.name
+
+    def steps(self, benchmark: Benchmark) -> int:
+        """The most steps an episode may take."""
+        return min(self.harness.settings.limits.steps or benchmark.max_steps, benchmark.max_steps)
+
+    async def play(self, episode: Episode) -> None:
+        """Play `episode` with the loop the harness names."""
+        from harness.loops import loop
+
+        await loop(self.harness)(self, episode)
+
+    def situation(self, episode: Episode) -> Situation:
+        """The present moment in the wording the harness chose."""
+        control = self.harness.settings.control
+        return describe(control.wording, episode.task.goal, episode.turns, episode.observation, control.history)
+
+    def remember(self, episode: Episode, query: str) -> tuple[Sequence[Remembered], str]:
+        """Items recalled for `query`, and their text for the prompt, cut to the memory's token budget.
+
+        Only what fits is returned, since only what was in the prompt may be credited. The best comes last, next to
+        the present situation, where small models heed it most.
+        """
+        if self.recall is None:
+            return (), ""
+        room = self.harness.settings.memory.tokens * 4  # four characters a token, on the safe side for English
+        kept: list[Remembered] = []
+        shown: list[str] = []
+        for item in self.recall(query, episode.stream("recall")):
+            text = self.harness.render("memory", {"key": item.key, "body": item.body}) if "memory" in self.harness.prompts else f"{item.key}\n{item.body}\n\n"
+            if room - len(text) < 0:
+                break
+            room -= len(text)
+            kept.append(item)
+            shown.append(text)
+        return kept, "".join(reversed(shown))
+
+    def values(self, episode: Episode, situation: Situation, memories: str) -> dict[str, str]:
+        """What prompt placeholders stand for, now."""
+        history = episode.turns[-self.harness.settings.control.history :] if self.harness.settings.control.history else []
+        return {
+            "goal": episode.task.goal,
+            "observation": episode.observation.text,
+            "situation": situation.text,
+            "history": "\n".join(f"> {turn.action}\n{after}" for turn, after in zip(history, _after(episode, len(history)), strict=True)),
+            "choices": "\n".join(f"- {move}" for move in situation.moves),
+            "memories": memories,
+            "skills": self.skills,
+        }
+
+    def request(self, text: str, **rest: Any) -> Request:
+        """A request in the form the harness chose, with its model settings."""
+        model, form = self.harness.settings.model, self.harness.settings.control.form
+        base: dict[str, Any] = {"temperature": model.temperature, "max_tokens": model.max_tokens, **rest}
+        if form == "completion":
+            return Request(prompt=text.rstrip(), **base)
+        from harness.model import Message
+
+        system = self.harness.prompts.get("system")
+        head = (Message(role="system", content=system),) if system else ()
+        return Request(messages=(*head, Message(role="user", content=text)), **base)
+
+
+@dataclass
+class PolicyPlayer:
+    """Plays a benchmark's fixed policy: no model, no cost. Wording as in `harness`, so that it can be remembered."""
+
+    name: str
+    make: PolicyMaker
+    harness: Harness
+    abstract: bool = False  # choose among the situation's moves instead of the raw choices
+
+    @property
+    def version(self) -> str:
+        """The harness whose wording is used."""
+        return self.harness.version
+
+    @property
+    def model_name(self) -> str:
+        """Named after the policy."""
+        return f"policy:{self.name}"
+
+    def steps(self, benchmark: Benchmark) -> int:
+        """The most steps an episode may take."""
+        return min(self.harness.settings.limits.steps or benchmark.max_steps, benchmark.max_steps)
+
+    async def play(self, episode: Episode) -> None:
+        """Follow the policy to the end."""
+        env: Env = episode.env
+        rng: random.Random = episode.stream("policy")
+        policy = self.make(env, rng)
+        control = self.harness.settings.control
+        while not episode.over:
+            situation = describe(control.wording, episode.task.goal, episode.turns, episode.observation, control.history)
+            if self.abstract and situation.moves:
+                action = rng.choice(situation.moves[rng.choice(list(situation.moves))])
+            else:
+                action = policy(episode.observation)
+            move = next((move for move, actions in situation.moves.items() if action in actions), action)
+            await episode.act(action, situation=situation.text, move=move)
+
+
+def _after(episode: Episode, n: int) -> list[str]:
+    """What was seen after each of the last `n` turns."""
+    seen = [turn.observation for turn in episode.turns[1:]] + [episode.observation.text]
+    return seen[len(seen) - n :] if n else []

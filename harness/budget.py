@@ -1,0 +1,83 @@
+"""One budget over everything that costs: agent, proposer, judge.
+
+Spending is reserved before it happens, so a run ends before the limit and never shortly after it; what was reserved and
+not used is given back. The budget lives here and not in `evolve`, because the runner must ask it too.
+"""
+
+import re
+from dataclasses import dataclass, field
+
+from harness.trajectory import Trajectory
+
+_UNITS = {
+    "call": "calls", "calls": "calls",
+    "token": "tokens", "tokens": "tokens",
+    "usd": "dollars", "dollar": "dollars", "dollars": "dollars",
+    "s": "seconds", "sec": "seconds", "second": "seconds", "seconds": "seconds",
+    "min": "minutes", "minute": "minutes", "minutes": "minutes",
+    "h": "hours", "hour": "hours", "hours": "hours",
+}  # fmt: skip
+_PART = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]+)\s*")
+
+
+class BudgetExhausted(Exception):
+    """Nothing more may be spent."""
+
+
+@dataclass
+class Budget:
+    """Limits (None: no limit) and what was spent of each. `seconds` counts the episodes' own time, summed."""
+
+    calls: float | None = None
+    tokens: float | None = None
+    dollars: float | None = None
+    seconds: float | None = None
+    spent: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("calls", "tokens", "dollars", "seconds"), 0.0))
+
+    @classmethod
+    def parse(cls, text: str) -> "Budget":
+        """A budget from text such as '600calls', '2usd,30min' or '1e6'-free numbers with units; raises ValueError."""
+        budget = cls()
+        for part in filter(None, text.split(",")):
+            match = _PART.fullmatch(part)
+            unit = _UNITS.get(match.group(2).lower()) if match else None
+            if match is None or unit is None:
+                raise ValueError(
+                    f"budget '{part.strip()}' is not understood. Cure: a number with a unit, as in 600calls, 200000tokens, 2usd, 10min; "
+                    "several are joined by commas"
+                )
+            number = float(match.group(1)) * {"minutes": 60, "hours": 3600}.get(unit, 1)
+            setattr(budget, "seconds" if unit in ("minutes", "hours") else unit, number)
+        return budget
+
+    def left(self, unit: str) -> float:
+        """What remains of `unit`; infinite without a limit."""
+        limit = getattr(self, unit)
+        return float("inf") if limit is None else max(0.0, limit - self.spent[unit])
+
+    def exhausted(self) -> str | None:
+        """The unit of which nothing is left, or None."""
+        return next((unit for unit in self.spent if self.left(unit) <= 0), None)
+
+    def add(self, *, calls: float = 0, tokens: float = 0, dollars: float | None = 0, seconds: float = 0) -> None:
+        """Count spending. Unknown dollars are an error only when money is limited."""
+        if dollars is None and self.dollars is not None:
+            raise BudgetExhausted(
+                "the budget limits money, but the model's price is unknown. "
+                "Cure: give price_in and price_out (dollars per million tokens) in [model] options"
+            )
+        for unit, amount in (("calls", calls), ("tokens", tokens), ("dollars", dollars or 0), ("seconds", seconds)):
+            self.spent[unit] += amount
+
+    def charge(self, trajectory: Trajectory) -> None:
+        """Count a finished episode."""
+        self.add(calls=trajectory.calls, tokens=trajectory.tokens, dollars=trajectory.dollars, seconds=trajectory.seconds)
+
+    def episodes(self, calls_each: int) -> int | None:
+        """How many episodes of at most `calls_each` calls certainly fit; None without a limit on calls."""
+        return None if self.calls is None else int(self.left("calls") // max(1, calls_each))
+
+    def describe(self) -> str:
+        """What was spent of what, as text."""
+        parts = [f"{self.spent[u]:,.0f} of {getattr(self, u):,.0f} {u}" for u in self.spent if getattr(self, u) is not None]
+        return ", ".join(parts) or f"{self.spent['calls']:,.0f} calls, {self.spent['tokens']:,.0f} tokens"

@@ -1,0 +1,121 @@
+"""A harness is a folder of text files, and its version is the hash of their content.
+
+Everything that shapes an agent is a file a person can open: `harness.toml`, `prompts/*.md`, `tools/*.py`,
+`skills/*/SKILL.md`, `control.py`. A loaded harness is frozen; an edit makes another one.
+"""
+
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from types import MappingProxyType
+from typing import Self
+
+from harness import prompt
+from harness.settings import HarnessError, Settings, parse_settings
+
+SETTINGS_FILE = "harness.toml"
+MAX_FILE = 1_000_000
+#: The prompt files without which a loop cannot ask anything.
+NEEDED = {"choice": ("step",), "react": ("system", "step"), "tools": ("system", "step"), "control": ()}
+_IGNORED = {"__pycache__", "node_modules"}
+
+
+@dataclass(frozen=True)
+class Harness:
+    """A frozen view of a harness folder: `files` maps relative POSIX paths to text."""
+
+    files: Mapping[str, str]
+    settings: Settings
+    where: str = "harness"
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike[str]) -> Self:
+        """Read and validate `folder`; raises HarnessError naming the file and the fault."""
+        root = Path(folder)
+        if not root.is_dir():
+            raise HarnessError(f"{root}: there is no such folder. Cure: instar init {root}")
+        if not (root / SETTINGS_FILE).is_file():
+            raise HarnessError(f"{root / SETTINGS_FILE}: missing, so this is not a harness folder. Cure: instar init {root}")
+        return cls.from_files(_read(root), where=str(root))
+
+    @classmethod
+    def from_files(cls, files: Mapping[str, str], where: str = "harness") -> Self:
+        """Validate files given as text; `where` stands for the folder in errors."""
+        if SETTINGS_FILE not in files:
+            raise HarnessError(f"{where}/{SETTINGS_FILE}: missing")
+        settings = parse_settings(files[SETTINGS_FILE], f"{where}/{SETTINGS_FILE}")
+        harness = cls(MappingProxyType(dict(sorted(files.items()))), settings, where)
+        harness._check_prompts()
+        if settings.control.loop == "control" and "control.py" not in files:
+            raise HarnessError(f"{where}/control.py: missing, but {SETTINGS_FILE} says [control] loop = \"control\"")
+        return harness
+
+    @cached_property
+    def version(self) -> str:
+        """Hash of all paths and contents: equal folders have equal versions on every machine."""
+        digest = hashlib.sha256()
+        for path, text in self.files.items():
+            for part in (path, text):
+                data = part.encode("utf-8")
+                digest.update(len(data).to_bytes(8, "big") + data)
+        return digest.hexdigest()[:16]
+
+    @cached_property
+    def prompts(self) -> Mapping[str, str]:
+        """Prompt texts by name: `prompts/step.md` is `step`."""
+        return {
+            PurePosixPath(path).stem: text
+            for path, text in self.files.items()
+            if path.startswith("prompts/") and path.endswith(".md")
+        }
+
+    def render(self, name: str, values: Mapping[str, str]) -> str:
+        """Prompt `name` with its placeholders filled from `values` and from the other prompt files."""
+        return prompt.fill(self.prompts[name], {**self.prompts, **values})
+
+    def save(self, folder: str | os.PathLike[str]) -> None:
+        """Write the files into `folder`, which must be absent or empty."""
+        root = Path(folder)
+        if root.exists() and any(root.iterdir()):
+            raise HarnessError(f"{root}: not empty. Cure: name a new folder")
+        for path, text in self.files.items():
+            target = root / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(text, encoding="utf-8", newline="")
+
+    def _check_prompts(self) -> None:
+        for name in NEEDED[self.settings.control.loop]:
+            if name not in self.prompts:
+                raise HarnessError(f"{self.where}/prompts/{name}.md: missing, but the {self.settings.control.loop} loop needs it")
+        known = {*prompt.BUILT_IN, *self.prompts}
+        for name, text in self.prompts.items():
+            if name == "memory":  # how one remembered item is shown
+                prompt.check(text, f"{self.where}/prompts/memory.md", ("key", "body"))
+            elif name in ("system", "step"):
+                prompt.check(text, f"{self.where}/prompts/{name}.md", known - {name})
+
+
+def _read(root: Path) -> dict[str, str]:
+    files: dict[str, str] = {}
+    for folder, names, leaves in os.walk(root):
+        names[:] = sorted(name for name in names if not name.startswith(".") and name not in _IGNORED)
+        for leaf in sorted(leaves):
+            path = Path(folder) / leaf
+            if leaf.startswith(".") or leaf.endswith((".pyc", "~")):
+                continue
+            if path.is_symlink() and not path.resolve().is_relative_to(root.resolve()):
+                raise HarnessError(f"{path}: a link that leads out of the folder. Cure: copy the file in")
+            try:
+                data = path.read_bytes()
+            except OSError as error:
+                raise HarnessError(f"{path}: cannot be read: {error.strerror}") from error
+            if len(data) > MAX_FILE:
+                raise HarnessError(f"{path}: {len(data):,} bytes, more than {MAX_FILE:,}. Cure: keep data outside the harness")
+            try:
+                files[path.relative_to(root).as_posix()] = data.decode("utf-8")
+            except UnicodeDecodeError as error:
+                raise HarnessError(f"{path}: not UTF-8 text (byte {error.start}). Cure: a harness holds text files only") from error
+    return files

@@ -1,0 +1,235 @@
+"""One append-only journal per run: the only precious thing a run leaves behind.
+
+Every event is durable when `append` returns (SQLite, WAL: a killed process loses nothing that was appended),
+nothing is ever changed or deleted (the database refuses it), and resume, caches, reports and exports only read.
+Long texts are stored once, compressed, under the hash of their content.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import sqlite3
+import time
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from harness.trajectory import Trajectory
+
+FORMAT = 1
+FILE = "journal.db"
+_LONG = 200  # characters above which a text is worth its own row
+_SCHEMA = """
+CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE events (seq INTEGER PRIMARY KEY, at REAL NOT NULL, kind TEXT NOT NULL, key TEXT NOT NULL, body TEXT NOT NULL);
+CREATE INDEX events_by_kind ON events (kind, key);
+CREATE TABLE texts (hash TEXT PRIMARY KEY, data BLOB NOT NULL) WITHOUT ROWID;
+CREATE TRIGGER events_stay BEFORE UPDATE ON events BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;
+CREATE TRIGGER events_last BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;
+"""
+
+
+class JournalError(Exception):
+    """The journal cannot be opened or written; the message names the file and the cure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of the journal: `body` is plain JSON data."""
+
+    seq: int
+    at: float
+    kind: str
+    key: str
+    body: dict[str, Any]
+
+
+class Journal:
+    """The journal in `folder`. One writer at a time (the folder is locked); any number of readers."""
+
+    def __init__(self, folder: str | os.PathLike[str], *, readonly: bool = False) -> None:
+        self.folder = Path(folder)
+        self.path = self.folder / FILE
+        self._lock: int | None = None
+        self._stored: set[str] = set()
+        if readonly:
+            if not self.path.is_file():
+                raise JournalError(f"{self.folder}: no run here ({FILE} is missing). Cure: name the folder that a run printed")
+            self._db = self._connect(f"file:{self.path.resolve().as_posix().replace('?', '%3f').replace('#', '%23')}?mode=ro")
+        else:
+            try:
+                self.folder.mkdir(parents=True, exist_ok=True)
+                self._take_lock()
+            except OSError as error:
+                raise JournalError(f"{self.folder}: cannot be written: {error.strerror}. Cure: choose another folder with --out") from error
+            self._db = self._connect(f"file:{self.path.resolve().as_posix().replace('?', '%3f').replace('#', '%23')}")
+        try:
+            self._open(readonly)
+        except BaseException:
+            self.close()
+            raise
+
+    def append(self, kind: str, body: dict[str, Any], key: str = "") -> int:
+        """Add one event and return its number; when this returns the event survives a kill."""
+        with self._faults():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                text = json.dumps(self._fold(body), ensure_ascii=True, separators=(",", ":"))
+                row = self._db.execute(
+                    "INSERT INTO events (at, kind, key, body) VALUES (?, ?, ?, ?)", (time.time(), kind, key, text)
+                )
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                self._stored.clear()
+                raise
+        return int(row.lastrowid or 0)
+
+    def events(self, kind: str | None = None, key: str | None = None, after: int = 0) -> Iterator[Event]:
+        """Events in order, of one kind and key if given, without loading them all at once."""
+        query, values = "SELECT seq, at, kind, key, body FROM events WHERE seq > ?", [after]
+        limits: list[Any] = list(values)
+        if kind is not None:
+            query += " AND kind = ?"
+            limits.append(kind)
+        if key is not None:
+            query += " AND key = ?"
+            limits.append(key)
+        with self._faults():
+            for seq, at, name, label, body in self._db.execute(query + " ORDER BY seq", limits):
+                yield Event(seq, at, name, label, self._unfold(json.loads(body)))
+
+    def last(self, kind: str, key: str = "") -> Event | None:
+        """The newest event of `kind` and `key`."""
+        with self._faults():
+            row = self._db.execute(
+                "SELECT seq, at, kind, key, body FROM events WHERE kind = ? AND key = ? ORDER BY seq DESC LIMIT 1", (kind, key)
+            ).fetchone()
+        return None if row is None else Event(*row[:4], self._unfold(json.loads(row[4])))
+
+    def trajectory(self, key: str) -> Trajectory | None:
+        """The finished episode `key`, or None when it never finished."""
+        event = self.last("episode", key)
+        return None if event is None else Trajectory.model_validate(event.body)
+
+    def trajectories(self) -> Iterator[Trajectory]:
+        """All finished episodes in order of finishing; of a repeated one, each."""
+        for event in self.events("episode"):
+            yield Trajectory.model_validate(event.body)
+
+    def meta(self, key: str) -> str | None:
+        """A fact about the whole journal, written once."""
+        with self._faults():
+            row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
+        return None if row is None else str(row[0])
+
+    def digest(self) -> str:
+        """Hash of what happened, free of times and durations: equal for equal runs at any concurrency."""
+        rows = sorted((e.kind, e.key, json.dumps(_timeless(e.body), sort_keys=True)) for e in self.events() if e.kind != "start")
+        return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
+
+    def close(self) -> None:
+        """Close the database and release the folder; idempotent."""
+        if hasattr(self, "_db"):
+            self._db.close()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def _take_lock(self) -> None:
+        self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(self._lock)
+            self._lock = None
+            raise JournalError(f"{self.folder}: another process is writing this run. Cure: wait for it, or use another --out") from error
+
+    def _connect(self, uri: str) -> sqlite3.Connection:
+        with self._faults():
+            db = sqlite3.connect(uri, uri=True, timeout=30, isolation_level=None, check_same_thread=False)
+            db.execute("PRAGMA busy_timeout = 30000")
+            return db
+
+    def _open(self, readonly: bool) -> None:
+        with self._faults():
+            if not readonly:
+                self._db.execute("PRAGMA journal_mode = WAL")
+                self._db.execute("PRAGMA synchronous = NORMAL")
+                self._db.execute("BEGIN IMMEDIATE")
+                if not self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone():
+                    for statement in _SCHEMA.strip().split(";\n"):
+                        self._db.execute(statement)
+                    self._db.execute("INSERT INTO meta VALUES ('format', ?)", (str(FORMAT),))
+                self._db.execute("COMMIT")
+            row = self._db.execute("SELECT value FROM meta WHERE key = 'format'").fetchone()
+        if row is None or not str(row[0]).isdigit():
+            raise JournalError(f"{self.path}: not a journal of instar")
+        if int(row[0]) > FORMAT:
+            raise JournalError(f"{self.path}: format {row[0]} is newer than this instar reads ({FORMAT}). Cure: pip install -U instar")
+
+    def _faults(self) -> "_Faults":
+        return _Faults(self.path)
+
+    def _fold(self, value: Any) -> Any:
+        if isinstance(value, str) and len(value) > _LONG:
+            data = value.encode("utf-8", "surrogatepass")
+            name = hashlib.sha256(data).hexdigest()
+            if name not in self._stored:
+                self._db.execute("INSERT OR IGNORE INTO texts VALUES (?, ?)", (name, zlib.compress(data, 3)))
+                self._stored.add(name)
+            return {"$text": name}
+        if isinstance(value, dict):
+            return {key: self._fold(part) for key, part in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self._fold(part) for part in value]
+        return value
+
+    def _unfold(self, value: Any) -> Any:
+        if isinstance(value, dict):
+            if set(value) == {"$text"}:
+                row = self._db.execute("SELECT data FROM texts WHERE hash = ?", (value["$text"],)).fetchone()
+                return zlib.decompress(row[0]).decode("utf-8", "surrogatepass")
+            return {key: self._unfold(part) for key, part in value.items()}
+        return [self._unfold(part) for part in value] if isinstance(value, list) else value
+
+
+class _Faults:
+    """Turns SQLite's errors into one clear JournalError."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if not isinstance(error, sqlite3.Error):
+            return
+        text = str(error)
+        if "full" in text:
+            cure = "the disk is full. Cure: free some space and give the same command again; nothing that had finished is lost"
+        elif "readonly" in text or "unable to open" in text:
+            cure = "the folder cannot be written. Cure: choose another folder with --out"
+        elif "not a database" in text or "malformed" in text or "no such table" in text:
+            cure = "not a journal of instar, or a damaged one. Cure: move it away or use another folder with --out"
+        else:
+            cure = "the journal failed"
+        raise JournalError(f"{self.path}: {cure} ({text})") from error
+
+
+def _timeless(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _timeless(part) for key, part in value.items() if key not in ("seconds", "started", "at")}
+    return [_timeless(part) for part in value] if isinstance(value, list) else value

@@ -1,0 +1,29 @@
+"""The `choice` loop: the model picks one of the admissible moves, and cannot say anything else.
+
+This makes very small models usable: the answer is constrained to the moves of the present situation. A world
+that offers no choices cannot be played this way, and the first observation says so.
+"""
+
+from harness.agent import Agent
+from harness.episode import Episode
+from harness.settings import HarnessError
+
+
+async def choice(agent: Agent, episode: Episode) -> None:
+    """Play `episode` by constrained choice."""
+    while not episode.over:
+        situation = agent.situation(episode)
+        if not situation.moves:
+            raise HarnessError(
+                f"task {episode.task.id}: the environment offers no choices, and the choice loop needs them. "
+                'Cure: set [control] loop = "react" in harness.toml'
+            )
+        items, memories = agent.remember(episode, situation.text)
+        text = agent.harness.render("step", agent.values(episode, situation, memories))
+        completion = await episode.ask(agent.model, agent.request(text, choices=tuple(situation.moves)))
+        answer = completion.text.strip()
+        known = answer in situation.moves
+        actions = situation.moves.get(answer, (answer,))
+        await episode.act(
+            actions[0], situation=situation.text, move=answer, retrieved=[item.id for item in items], invalid=not known
+        )

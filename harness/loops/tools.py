@@ -1,0 +1,92 @@
+"""The `tools` loop: native function calls. The world's tools, the folder's own tools, skills to read, and `act` for plain text.
+
+Arguments that are not valid JSON are answered as such and never run as an empty call; an unknown tool likewise.
+"""
+
+import json
+from typing import Any
+
+from harness.agent import Agent
+from harness.episode import Episode
+from harness.model import Message, Request, ToolCall
+from harness.toolbox import Toolbox, ToolFault
+
+_ACT: dict[str, Any] = {
+    "name": "act",
+    "description": "Do one action in the world and see what happens.",
+    "parameters": {"type": "object", "properties": {"action": {"type": "string"}}, "required": ["action"]},
+}
+
+
+async def tools(agent: Agent, episode: Episode) -> None:
+    """Play `episode` by function calls."""
+    settings = agent.harness.settings.model
+    items, memories = agent.remember(episode, agent.situation(episode).text)
+    retrieved = [item.id for item in items]
+    values = agent.values(episode, agent.situation(episode), memories)
+    box = Toolbox(agent.harness)
+    talk = [
+        Message(role="system", content=agent.harness.render("system", values)),
+        Message(role="user", content=agent.harness.render("step", values)),
+    ]
+    while not episode.over:
+        offered = [_act_schema(episode), *box.schemas(), *(_schema(tool) for tool in episode.env.tools())]
+        request = Request(
+            messages=tuple(talk), tools=tuple({"type": "function", "function": tool} for tool in offered),
+            temperature=settings.temperature, max_tokens=settings.max_tokens,
+        )  # fmt: skip
+        completion = await episode.ask(agent.model, request)
+        talk.append(Message(role="assistant", content=completion.text, tool_calls=completion.tool_calls))
+        situation = agent.situation(episode).text
+        if not completion.tool_calls:
+            await episode.act("", situation=situation, retrieved=retrieved, invalid=True)
+            talk.append(Message(role="user", content=f"Call one of the functions. {episode.observation.text}"))
+        for call in completion.tool_calls:
+            if episode.over:
+                break
+            answer = await _do(call, box, episode, situation, retrieved)
+            talk.append(Message(role="tool", content=answer, tool_call_id=call.id))
+
+
+async def _do(call: ToolCall, box: Toolbox, episode: Episode, situation: str, retrieved: list[str]) -> str:
+    """Carry out one call and return what the model sees of it."""
+    try:
+        arguments = json.loads(call.arguments or "{}")
+    except json.JSONDecodeError as error:
+        await episode.act("", situation=situation, retrieved=retrieved, invalid=True)
+        return f"Error: the arguments are not valid JSON ({error}). Nothing was done."
+    if not isinstance(arguments, dict):
+        await episode.act("", situation=situation, retrieved=retrieved, invalid=True)
+        return "Error: the arguments must be a JSON object. Nothing was done."
+    if call.name == "act":
+        action = arguments.get("action")
+        valid = isinstance(action, str)
+        await episode.act(action if valid else "", situation=situation, retrieved=retrieved, invalid=not valid)
+        return _seen(episode)
+    if call.name in box:
+        try:
+            return box.call(call.name, arguments)
+        except ToolFault as fault:
+            return f"Error: {fault}"
+    if any(tool.name == call.name for tool in episode.env.tools()):
+        action = json.dumps({"name": call.name, "arguments": arguments}, ensure_ascii=False)
+        await episode.act(action, situation=situation, retrieved=retrieved)
+        return _seen(episode)
+    await episode.act("", situation=situation, retrieved=retrieved, invalid=True)
+    return f"Error: there is no function '{call.name}'. Nothing was done."
+
+
+def _act_schema(episode: Episode) -> dict[str, Any]:
+    choices = episode.observation.choices
+    if not choices:
+        return _ACT
+    action = {"type": "string", "enum": list(choices)}
+    return {**_ACT, "parameters": {**_ACT["parameters"], "properties": {"action": action}}}
+
+
+def _schema(tool: Any) -> dict[str, Any]:
+    return {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
+
+
+def _seen(episode: Episode) -> str:
+    return episode.observation.text

@@ -1,0 +1,76 @@
+"""The folder's own tools: each `tools/NAME.py` defines one function NAME, and skills can be read on demand.
+
+The schema comes from the function's type hints and docstring. These files are the user's code and run in this
+process; no proposer of ours may write them. A tool's error is text for the model, not the end of the run.
+"""
+
+from collections.abc import Callable
+from pathlib import PurePosixPath
+from typing import Any
+
+from harness.folder import Harness
+from harness.settings import HarnessError
+
+
+class ToolFault(Exception):
+    """A tool could not do what the model asked."""
+
+
+class Toolbox:
+    """The tools of a harness, by name."""
+
+    def __init__(self, harness: Harness) -> None:
+        self._functions: dict[str, Callable[..., Any]] = {}
+        for path, source in harness.files.items():
+            if path.startswith("tools/") and path.endswith(".py"):
+                self._functions[PurePosixPath(path).stem] = _load(f"{harness.where}/{path}", source)
+        skills = {
+            PurePosixPath(path).parent.name: text
+            for path, text in harness.files.items()
+            if path.startswith("skills/") and path.endswith("/SKILL.md")
+        }
+        if skills and harness.settings.skills.disclose != "none":
+
+            def read_skill(name: str) -> str:
+                """Read the full instructions of a skill."""
+                if name not in skills:
+                    raise ToolFault(f"there is no skill '{name}'; there are: {', '.join(sorted(skills))}")
+                return skills[name]
+
+            self._functions["read_skill"] = read_skill
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._functions
+
+    def schemas(self) -> list[dict[str, Any]]:
+        """One function schema a tool, from type hints and docstring."""
+        from pydantic import TypeAdapter
+
+        out = []
+        for name, function in self._functions.items():
+            arguments = TypeAdapter(function).json_schema()
+            out.append({"name": name, "description": (function.__doc__ or name).strip(), "parameters": arguments})
+        return out
+
+    def call(self, name: str, arguments: dict[str, Any]) -> str:
+        """The tool's result as text; raises ToolFault for wrong arguments and for the tool's own errors."""
+        from pydantic import ValidationError, validate_call
+
+        try:
+            return str(validate_call(self._functions[name])(**arguments))
+        except ValidationError as error:
+            raise ToolFault(f"{name}: " + "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())) from error
+        except Exception as error:
+            raise ToolFault(f"{name}: {type(error).__name__}: {error}") from error
+
+
+def _load(name: str, source: str) -> Callable[..., Any]:
+    space: dict[str, Any] = {"__name__": PurePosixPath(name).stem, "__file__": name}
+    try:
+        exec(compile(source, name, "exec"), space)
+    except Exception as error:
+        raise HarnessError(f"{name}: cannot be loaded: {type(error).__name__}: {error}") from error
+    function = space.get(PurePosixPath(name).stem)
+    if not callable(function):
+        raise HarnessError(f"{name}: must define a function named {PurePosixPath(name).stem}")
+    return function  # type: ignore[no-any-return]
