@@ -1,41 +1,67 @@
 """A constraint is written as a grammar that the sampler cannot leave, so a small model always answers in form.
 
-Choices become one alternation of literals; tools become a JSON schema, because small models have no native calls.
+Choices become an alternation of token ids, in the tokens that the model itself would use: a grammar over letters lets
+it begin with a lone space (which it likes before digits) and spell the rest in pieces it has never seen. Tools become a
+JSON schema, because small models have no native calls.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from harness.model import Message, ModelRefused, Request, ToolCall
 
-_ESCAPES = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_TYPES = {"string", "number", "integer", "boolean", "null", "object", "array"}
 
 
-def literal(text: str) -> str:
-    """`text` as one quoted GBNF literal; what cannot be printed is written as an escape."""
-    return '"' + "".join(_ESCAPES.get(c) or (c if c.isprintable() else _code(c)) for c in text) + '"'
-
-
-def _code(char: str) -> str:
-    point = ord(char)
-    return f"\\u{point:04x}" if point <= 0xFFFF else f"\\U{point:08x}"
-
-
-def choices_grammar(choices: Sequence[str], *, lead: str = "", end: str = "") -> str:
-    """GBNF for `lead`, exactly one of `choices`, then `end`. Raises ModelRefused when a choice cannot be asked for."""
+def check_choices(choices: Sequence[str]) -> None:
+    """Raise ModelRefused when a choice cannot be asked for."""
     if not choices:
         raise ModelRefused("a request with an empty list of choices can have no answer: hand in at least one choice")
     for choice in choices:
         if not choice.strip() or "\0" in choice:
             raise ModelRefused(f"{choice!r} cannot be a choice: it is blank or holds a NUL character")
-    alternatives = " | ".join(literal(lead + choice + end) for choice in dict.fromkeys(choices))
-    return f"root ::= {alternatives}"
+
+
+def tokens_grammar(rows: Iterable[Sequence[int]]) -> str:
+    """GBNF for exactly one of `rows` of token ids."""
+    return "root ::= " + " | ".join(dict.fromkeys(" ".join(f"<[{token}]>" for token in row) for row in rows))
 
 
 def schema_grammar(schema: dict[str, Any]) -> str:
-    """Grammar of the JSON texts that fit `schema`, for the llguidance engine inside llama.cpp."""
-    return f"%llguidance {{}}\nstart: %json {json.dumps(schema)}"
+    """Grammar of the compact JSON texts that fit `schema`, for the llguidance engine inside llama.cpp.
+
+    Spaces are fixed, because a small model left free to indent spends its whole answer on it. The engine drops what
+    it cannot compile without a word: unknown type names are refused here, the rest by `check_json`.
+    """
+    _check_types(schema)
+    layout = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+    return f"%llguidance {{}}\nstart: %json {json.dumps(schema | {'x-guidance': layout})}"
+
+
+def _check_types(part: Any) -> None:
+    if isinstance(part, list):
+        for one in part:
+            _check_types(one)
+    elif isinstance(part, dict):
+        kinds = part.get("type", [])
+        for kind in [kinds] if isinstance(kinds, str) else kinds if isinstance(kinds, list) else []:
+            if kind not in _TYPES:
+                raise ModelRefused(f"the JSON schema names an unknown type {kind!r}: use one of {sorted(_TYPES)}")
+        for key, one in part.items():
+            if key not in ("enum", "const", "default", "examples"):  # data, not schemas
+                _check_types(one)
+
+
+def check_json(text: str, schema: dict[str, Any]) -> None:
+    """Raise ModelRefused when a finished answer is no JSON at all, so the engine could not hold `schema`."""
+    try:
+        json.loads(text)
+    except ValueError as error:
+        raise ModelRefused(
+            f"llama.cpp cannot hold this JSON schema and answered freely ({text[:60]!r}): "
+            f"simplify it: {json.dumps(schema)[:300]}"
+        ) from error
 
 
 def tools_schema(tools: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -45,7 +71,7 @@ def tools_schema(tools: Sequence[dict[str, Any]]) -> dict[str, Any]:
         function = tool.get("function")
         if not isinstance(function, dict) or not isinstance(function.get("name"), str):
             raise ModelRefused(f'a tool must read {{"type": "function", "function": {{"name": ...}}}}, not {tool!r}')
-        arguments = function.get("parameters") or {"type": "object", "properties": {}, "additionalProperties": False}
+        arguments = {"additionalProperties": False, **(function.get("parameters") or {"type": "object"})}
         shapes.append(_closed(name={"const": function["name"]}, arguments=arguments))
     shapes.append(_closed(reply={"type": "string"}))
     return {"anyOf": shapes}
