@@ -171,7 +171,7 @@ def _build(value: Any, where: str, options: Mapping[str, Any]) -> Benchmark:
         if inspect.iscoroutine(made):
             made.close()
         raise EnvError(
-            f"{where} returned a {type(made).__name__}, not a Benchmark. Cure: return a Benchmark, from a plain function."
+            f"{where} returned a {type(made).__name__}, not a Benchmark. Cure: return one, from a plain function."
         )
     return _replaced(made, where, {key: option for key, option in options.items() if key not in for_factory})
 

@@ -26,6 +26,4 @@ class Doors(Env):
 houses = Random(0).sample([f"{a}-{b}-{c}" for a in KEY for b in KEY for c in KEY], 100)
 splits = ["train"] * 60 + ["valid"] * 20 + ["test"] * 20
 tasks = [Task(id=h, split=s, goal="Leave the house.", data={"doors": h}) for h, s in zip(houses, splits, strict=True)]
-benchmark = Benchmark(
-    "doors", Doors, fixed(tasks), policies={"expert": lambda env, rng: lambda seen: KEY[env.doors[0]]}
-)
+benchmark = Benchmark("doors", Doors, fixed(tasks), policies={"expert": lambda env, rng: lambda _: KEY[env.doors[0]]})
