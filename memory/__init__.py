@@ -1,9 +1,71 @@
-"""Memory: versioned items in SQLite, vectors beside them, retrieval and credit. Knows none of its sisters."""
+"""Memory: versioned items in SQLite, vectors beside them, retrieval and credit. Knows none of its sisters.
+
+Names are imported at their first use, so that `import memory` does not pay for numpy.
+"""
+
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING
 
 from memory._sisters import check_sisters as _check_sisters
 
 _check_sisters(__name__, __file__)
 
-from memory.item import Item  # noqa: E402
+if TYPE_CHECKING:
+    from memory.credit import QRule, credited, laplace, q_update
+    from memory.embed import Embedder, HashEmbedder, WordLlamaEmbedder, clean, embedder_named
+    from memory.experience import Episode, Situation, situation_key, step_items, trajectory_item
+    from memory.fault import MemoryFault
+    from memory.index import ExactIndex, Index
+    from memory.item import Item, Stats
+    from memory.retrieve import Retrieved, Retriever, RetrieveSettings
+    from memory.rows import Event
+    from memory.store import Candidate, Store
 
-__all__ = ["Item"]
+_HOMES = {
+    "credit": ("QRule", "credited", "laplace", "q_update"),
+    "embed": ("Embedder", "HashEmbedder", "WordLlamaEmbedder", "clean", "embedder_named"),
+    "experience": ("Episode", "Situation", "situation_key", "step_items", "trajectory_item"),
+    "fault": ("MemoryFault",),
+    "index": ("ExactIndex", "Index"),
+    "item": ("Item", "Stats"),
+    "retrieve": ("RetrieveSettings", "Retrieved", "Retriever"),
+    "rows": ("Event",),
+    "store": ("Candidate", "Store"),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Candidate",
+    "Embedder",
+    "Episode",
+    "Event",
+    "ExactIndex",
+    "HashEmbedder",
+    "Index",
+    "Item",
+    "MemoryFault",
+    "QRule",
+    "RetrieveSettings",
+    "Retrieved",
+    "Retriever",
+    "Situation",
+    "Stats",
+    "Store",
+    "WordLlamaEmbedder",
+    "clean",
+    "credited",
+    "embedder_named",
+    "laplace",
+    "q_update",
+    "situation_key",
+    "step_items",
+    "trajectory_item",
+]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'memory' has no attribute '{name}'")
+    value: object = getattr(_import_module(f"memory.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value

@@ -40,4 +40,6 @@ class Item(BaseModel):
     def make(cls, kind: str, scope: str, key: str, body: str, **rest: object) -> Self:
         """An item whose id is a hash of kind, scope, key and body: the same memory always gets the same id."""
         digest = hashlib.sha256("\x1f".join((kind, scope, key, body)).encode("utf-8", "surrogatepass")).hexdigest()
-        return cls.model_validate({"id": f"{kind}-{digest[:16]}", "kind": kind, "scope": scope, "key": key, "body": body, **rest})
+        return cls.model_validate(
+            {"id": f"{kind}-{digest[:16]}", "kind": kind, "scope": scope, "key": key, "body": body, **rest}
+        )
