@@ -1,0 +1,228 @@
+"""Means, comparisons, pass rates and corrections over plain scores."""
+
+import itertools
+import math
+import random
+
+import pytest
+
+from evolve.exact import holm, mcnemar, pass_at_k, pass_hat_k, sign_flip, wilson
+from evolve.stats import Comparison, Mean, compare, mean_interval, pass_rates
+
+Score = float | None
+
+
+def runs(*values: Score, episodes: int = 1) -> dict[tuple[str, int], Score]:
+    """Scores in order, `episodes` a task."""
+    return {(f"task-{i // episodes:03d}", i % episodes): value for i, value in enumerate(values)}
+
+
+def test_all_failures_still_leave_room_above_zero_and_all_successes_below_one() -> None:
+    none, every = mean_interval(runs(*[0.0] * 20)), mean_interval(runs(*[1.0] * 20))
+    assert none.method == every.method == "Wilson"
+    assert none.low == 0.0
+    assert none.high == pytest.approx(0.1611, abs=1e-4)  # z^2 / (n + z^2)
+    assert every.low == pytest.approx(1 - 0.1611, abs=1e-4)
+    assert every.high == 1.0
+
+
+def test_episodes_of_one_task_that_always_agree_add_no_certainty() -> None:
+    once = [1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 0.0, 1.0]
+    many = mean_interval(runs(*[v for v in once for _ in range(10)], episodes=10))
+    graded = mean_interval({(f"t{i}", 0): 0.999 * v for i, v in enumerate(once)})
+    assert many.episodes == 80
+    assert many.tasks == graded.tasks == 8
+    assert many.low is not None
+    assert graded.low is not None
+    assert many.low == pytest.approx(graded.low, abs=2e-3)
+
+
+def test_cluster_interval_equals_the_formula_worked_by_hand() -> None:
+    # Task means .5 and 1 and 0, two episodes each: residual sums 0, 1, -1; se = sqrt(3/2 * 2) / 6; t(2) = 4.3027.
+    got = mean_interval(runs(0.0, 1.0, 1.0, 1.0, 0.0, 0.0, episodes=2), reward_range=None)
+    assert got.mean == 0.5
+    assert got.high == pytest.approx(0.5 + 4.302653 * math.sqrt(3) / 6)
+
+
+def test_a_gap_is_counted_and_bounded_but_never_becomes_a_zero() -> None:
+    got = mean_interval(runs(1.0, 1.0, None, 0.0))
+    assert got.mean == pytest.approx(2 / 3)
+    assert (got.missing, got.worst, got.best) == (1, 0.5, 0.75)
+    assert "1 missing (between 0.500 and 0.750)" in got.summary()
+    assert mean_interval(runs(None, None)).mean is None
+
+
+def test_constant_graded_scores_get_an_interval_of_nonzero_width() -> None:
+    got = mean_interval(runs(*[0.5] * 30))
+    assert got.method == "constant scores"
+    assert got.low is not None
+    assert got.high is not None
+    assert 0.4 < got.low < 0.5 < got.high < 0.6
+
+
+def test_one_task_gives_no_interval_instead_of_a_narrow_one() -> None:
+    got = mean_interval(runs(0.1, 0.9, episodes=2))
+    assert (got.low, got.high) == (None, None)
+
+
+def test_bootstrap_agrees_with_the_t_interval_and_repeats_with_its_stream() -> None:
+    rng = random.Random(3)
+    scores = runs(*[rng.random() for _ in range(200)], episodes=2)
+    t = mean_interval(scores)
+    boot = mean_interval(scores, rng=random.Random(1))
+    assert boot == mean_interval(scores, rng=random.Random(1))
+    assert t.low is not None
+    assert boot.low == pytest.approx(t.low, abs=0.01)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 1.5])
+def test_a_score_outside_the_range_is_refused_with_its_task(bad: float) -> None:
+    with pytest.raises(ValueError, match="task-001"):
+        mean_interval(runs(0.5, bad))
+
+
+def test_interval_of_the_mean_covers_the_truth_as_often_as_it_says() -> None:
+    rng, hits = random.Random(5), 0
+    for _ in range(300):
+        chances = [rng.betavariate(1, 1) for _ in range(30)]
+        got = mean_interval({(str(t), e): float(rng.random() < p) for t, p in enumerate(chances) for e in range(3)})
+        assert got.low is not None
+        assert got.high is not None
+        hits += got.low <= 0.5 <= got.high
+    assert hits / 300 >= 0.92
+
+
+def test_mcnemar_counts_only_discordant_pairs() -> None:
+    # 8 won, 1 lost: 2 * (1 + 9) / 2^9.
+    got = compare(runs(*[0.0] * 8, 1.0, *[1.0] * 11), runs(*[1.0] * 8, 0.0, *[1.0] * 11))
+    assert (got.wins, got.losses, got.ties) == (8, 1, 11)
+    assert got.p_value == pytest.approx(20 / 512)
+    assert got.winner == "candidate"
+    assert got.difference == pytest.approx(0.35)
+    assert got.low is not None
+    assert got.low > 0
+
+
+def test_sign_flips_equal_brute_force_over_all_signs() -> None:
+    rng = random.Random(2)
+    for _ in range(5):
+        sums = [rng.gauss(0.4, 1) for _ in range(9)]
+        seen = abs(sum(sums)) - 1e-9
+        flips = itertools.product((-1, 1), repeat=9)
+        brute = sum(abs(sum(s * v for s, v in zip(f, sums, strict=True))) >= seen for f in flips)
+        assert sign_flip(sums, random.Random(0)) == (pytest.approx(brute / 2**9), True)
+
+
+def test_sign_flips_of_whole_numbers_stay_exact_for_hundreds_of_tasks_and_equal_mcnemar() -> None:
+    p, exact = sign_flip([1.0] * 130 + [-1.0] * 100, random.Random(0))
+    assert exact
+    assert p == pytest.approx(mcnemar(130, 100))
+
+
+def test_sampled_sign_flips_are_never_zero_and_come_near_the_exact_value() -> None:
+    rng = random.Random(4)
+    sums = [rng.gauss(0.3, 1) for _ in range(60)]
+    p, exact = sign_flip(sums, random.Random(1))
+    assert not exact
+    z = abs(sum(sums)) / math.sqrt(sum(s * s for s in sums))
+    assert p == pytest.approx(math.erfc(z / math.sqrt(2)), abs=0.01)
+    assert sign_flip([1.0 + i / 7e3 for i in range(99)], random.Random(1), 99)[0] == 0.01
+
+
+def test_graded_comparison_flips_whole_tasks() -> None:
+    # Three tasks, each better in all ten episodes: one sign a task gives p = 2/8, not 2/2^30.
+    base = {(t, e): 0.1 + 0.01 * e for t in "abc" for e in range(10)}
+    got = compare(base, {key: value + 0.2 for key, value in base.items()})
+    assert got.p_value == pytest.approx(0.25)
+    assert got.winner is None
+    assert got.pairs == 30
+
+
+def test_repeated_pass_fail_episodes_are_clustered_too() -> None:
+    base = {(t, e): 0.0 for t in "abc" for e in range(10)}
+    got = compare(base, dict.fromkeys(base, 1.0))
+    assert got.p_value == pytest.approx(0.25)
+    assert got.winner is None
+
+
+def test_too_many_gaps_make_the_comparison_undecided_however_clear_it_looks() -> None:
+    base, cand = runs(*[0.0] * 40), runs(*[1.0] * 30, *[None] * 10)
+    got = compare(base, cand)
+    assert (got.decided, got.winner, got.missing) == (False, None, 10)
+    assert got.summary().startswith("undecided")
+    assert "10 of 40 pairs are missing" in got.reason
+    assert compare(base, cand, max_missing=0.3).winner == "candidate"
+
+
+def test_runs_without_a_common_task_are_undecided_not_equal() -> None:
+    got = compare({("a", 0): 1.0}, {("b", 0): 0.0})
+    assert not got.decided
+    assert got.unpaired == 2
+    assert "no task and episode was run by both" in got.summary()
+
+
+def test_no_difference_tells_how_many_pairs_would_show_it() -> None:
+    rng = random.Random(1)
+    base = runs(*[float(rng.random() < 0.5) for _ in range(50)])
+    cand = runs(*[float(rng.random() < 0.55) for _ in range(50)])
+    got = compare(base, cand)
+    assert got.decided
+    assert got.winner is None
+    assert got.pairs_needed is not None
+    assert got.pairs_needed > 50
+    assert got.minimum_detectable is not None
+    assert got.minimum_detectable > 0.15
+
+
+def test_all_ties_are_no_difference_with_an_honest_width() -> None:
+    for value in (1.0, 0.4):
+        got = compare(runs(*[value] * 25), runs(*[value] * 25))
+        assert (got.p_value, got.difference, got.ties) == (1.0, 0.0, 25)
+        assert got.high is not None
+        assert 0.02 < got.high < 0.3
+
+
+def test_results_do_not_depend_on_the_order_of_the_scores_and_survive_json() -> None:
+    rng = random.Random(6)
+    base = {(f"t{i % 12}", i // 12): rng.random() for i in range(60)}
+    cand = {key: min(1.0, value + 0.1 * rng.random()) for key, value in base.items()}
+    got = compare(base, cand)
+    assert got == compare(dict(reversed(base.items())), dict(reversed(cand.items())))
+    assert Comparison.model_validate_json(got.model_dump_json()) == got
+    mean = mean_interval(base)
+    assert Mean.model_validate_json(mean.model_dump_json()) == mean
+
+
+def test_comparing_a_run_with_its_own_noise_is_rarely_significant() -> None:
+    rng, found = random.Random(9), 0
+    for _ in range(200):
+        chances = [rng.random() for _ in range(20)]
+        a, b = (
+            {(str(t), e): float(rng.random() < p) for t, p in enumerate(chances) for e in range(2)} for _ in range(2)
+        )
+        found += compare(a, b).winner is not None
+    assert found / 200 <= 0.09
+
+
+def test_pass_at_k_is_the_share_of_k_subsets() -> None:
+    attempts = [1, 1, 0, 0, 0]
+    subsets = list(itertools.combinations(attempts, 3))
+    assert pass_at_k(5, 2, 3) == pytest.approx(sum(any(s) for s in subsets) / len(subsets))
+    assert pass_hat_k(5, 2, 2) == pytest.approx(1 / 10)
+    with pytest.raises(ValueError, match="k=6"):
+        pass_at_k(5, 2, 6)
+
+
+def test_pass_rates_count_tasks_with_too_few_episodes_as_short() -> None:
+    got = pass_rates({("a", 0): 1.0, ("a", 1): 0.0, ("b", 0): 1.0, ("b", 1): None}, 2)
+    assert (got.tasks, got.short, got.any_of_k, got.all_of_k) == (1, 1, 1.0, 0.0)
+
+
+def test_holm_steps_down_and_keeps_the_order() -> None:
+    assert holm({"a": 0.04, "b": 0.01, "c": 0.03}) == {"a": 0.06, "b": pytest.approx(0.03), "c": 0.06}
+    assert holm({"a": 0.9, "b": 0.8}) == {"a": 1.0, "b": 1.0}
+
+
+def test_wilson_matches_a_published_value() -> None:
+    low, high = wilson(0.1, 10)
+    assert (round(low, 4), round(high, 4)) == (0.0179, 0.4042)
