@@ -131,10 +131,14 @@ class Probe:
             )
         try:
             yield env
-        finally:
-            await self.awaited(
-                "close()", env.close, "close() frees what the world holds and may be called at any time."
-            )
+        except BaseException:
+            with contextlib.suppress(Finding, EnvFault):  # what broke first is the finding
+                await self._close(env)
+            raise
+        await self._close(env)
+
+    async def _close(self, env: Env) -> None:
+        await self.awaited("close()", env.close, "close() frees what the world holds and may be called at any time.")
 
     async def awaited(self, what: str, call: Callable[[], Awaitable[T]], cure: str) -> T:
         """`await call()`; what it raises is a finding about `what`."""

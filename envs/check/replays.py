@@ -6,7 +6,8 @@ random state, a second episode beside it, an unfinished one before it must chang
 
 import random
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from envs.check.episodes import TEXT_LIMIT, check_text
@@ -216,11 +217,12 @@ async def global_random(probe: Probe) -> str:
         for name in probe.benchmark.splits:
             probe.benchmark.tasks(name)
 
-    actions: list[tuple[str, Callable[[], Awaitable[None]]]] = [("making tasks", tasks), ("an episode", episode)]
-    for what, act in actions:
-        before = _states()
-        await act()
-        after = _states()
+    acts: list[tuple[str, Callable[[], Awaitable[None]]]] = [("making tasks", tasks), ("an episode", episode)]
+    for what, act in acts:
+        with _own_global_state():  # one of ours: an env that seeds the module may have left its own state there before
+            before = _states()
+            await act()
+            after = _states()
         moved = [name for name, state in before.items() if after[name] != state]
         if moved:
             raise Finding(
@@ -230,10 +232,24 @@ async def global_random(probe: Probe) -> str:
     return " and ".join(_states())
 
 
+@contextmanager
+def _own_global_state() -> Iterator[None]:
+    numpy = sys.modules.get("numpy")
+    before, before_numpy = random.getstate(), numpy.random.get_state() if numpy else None
+    random.seed("instar")
+    if numpy:
+        numpy.random.seed(20_011)
+    try:
+        yield
+    finally:
+        random.setstate(before)
+        if numpy:
+            numpy.random.set_state(before_numpy)
+
+
 def _states() -> dict[str, Any]:
     states: dict[str, Any] = {"random": random.getstate()}
-    numpy = sys.modules.get("numpy")
-    if numpy is not None and hasattr(numpy, "random"):
+    if numpy := sys.modules.get("numpy"):
         name, keys, *rest = numpy.random.get_state()
         states["numpy.random"] = (name, bytes(keys), rest)
     return states

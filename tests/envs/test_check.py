@@ -361,7 +361,7 @@ class SeedsNumpy(Lift):
 
 class Blocking(Lift):
     async def step(self, action: str) -> Step:
-        if action == "open":
+        if action == "open" and self.goal == 2 and not self.over:
             time.sleep(0.12)  # noqa: ASYNC251 - the fault under test
         return await super().step(action)
 
