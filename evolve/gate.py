@@ -8,9 +8,11 @@ look after every pair and stop at will. The mirrored bet against "better by at l
 
 `AlphaLedger` (evolve/alpha.py) extends the guarantee to the many candidates of a run.
 
-What it asks of the caller: pairs are fresh draws (a new task or a new episode for both arms) in an order fixed
-beforehand, not by who finishes first; the candidate was not made from these tasks. Re-using an incumbent's old scores
-breaks "fresh" for refunds; with `refund=False` the plain union bound still holds for edits made blind to them.
+What it asks of the caller: pairs are fresh draws (a new task or a new episode, for both arms) in an order fixed
+beforehand, not by who finishes first, and the candidate was not made from these tasks. Sweeping a fixed set of tasks
+in random order, round by round, erred less than drawing with replacement in simulation, but is not covered by the
+proof. An incumbent's old scores are not fresh: with them only the plain union bound (`refund=False`) is left, and
+only for edits made blind to those scores.
 """
 
 import math
