@@ -101,14 +101,15 @@ def _find(target: str, spec: str) -> tuple[Any, str]:
 
 def _path_and_attr(target: str) -> tuple[Path | None, str]:
     """The file that `target` points at (None when it does not look like one) and the attribute after the colon."""
+    if Path(target).is_file():  # whatever its name
+        return Path(target), ""
     drive = target[:2] if _DRIVE.match(target) else ""
     text, _, attr = target[len(drive) :].partition(":")
     path = Path(drive + text).expanduser()
-    if path.is_dir():
+    looks_like_one = "/" in text or "\\" in text
+    if path.is_dir() and (looks_like_one or (path / "env.py").is_file()):  # else `folder:attr` may be a package
         return path / "env.py", attr
-    if path.suffix == ".py" or "/" in text or "\\" in text:
-        return path, attr
-    return None, attr
+    return (path, attr) if path.suffix == ".py" or looks_like_one else (None, attr)
 
 
 def _module_and_attr(value: str) -> tuple[str, str]:
