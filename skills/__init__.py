@@ -3,3 +3,8 @@
 from skills._sisters import check_sisters as _check_sisters
 
 _check_sisters(__name__, __file__)
+
+from skills.library import Library, tokens_of  # noqa: E402
+from skills.skill import Skill, SkillFault  # noqa: E402
+
+__all__ = ["Library", "Skill", "SkillFault", "tokens_of"]

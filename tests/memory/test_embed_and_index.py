@@ -30,8 +30,8 @@ def test_odd_text_gives_unit_or_zero_rows_whatever_stands_beside_it(embedder) ->
 
 @pytest.mark.parametrize("name", ["hash-64", WordLlamaEmbedder.name])
 def test_another_process_gets_the_same_vectors(name: str) -> None:
-    code = f"from memory import embedder_named; print(embedder_named({name!r}).embed(['go to the fridge 1']).tobytes().hex())"
-    command = [sys.executable, "-c", code]
+    code = "import sys, memory; print(memory.embedder_named(sys.argv[1]).embed(['go to the fridge 1']).tobytes().hex())"
+    command = [sys.executable, "-c", code, name]
     hexes = {subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() for _ in range(2)}
     assert hexes == {embedder_named(name).embed(["go to the fridge 1"]).tobytes().hex()}
 

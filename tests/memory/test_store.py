@@ -38,8 +38,11 @@ def test_an_item_comes_back_as_it_was_put(store: Store) -> None:
 
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
-json_values = st.recursive(st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
-                           lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3))  # fmt: skip
+json_leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5)
+json_values = st.recursive(
+    json_leaves,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+)
 
 
 @settings(max_examples=30, deadline=None)
