@@ -17,6 +17,7 @@ from envs.benchmark import Benchmark
 from envs.check import episodes as play
 from envs.check import replays, tasks
 from envs.check.probe import Finding, NotApplicable, Probe
+from envs.check.process import other_process
 from envs.check.report import Report, Result, Status
 from envs.env import EnvFault
 
@@ -42,6 +43,7 @@ _RULES = (
     _Rule("plain data", play.plain_data, _PLAYED),
     _Rule("choices", replays.choices, _PLAYED),
     _Rule("determinism", replays.determinism, _PLAYED),
+    _Rule("another process", other_process, ("types", "task JSON", "determinism")),
     _Rule("separate instances", replays.separate, _PLAYED),
     _Rule("fresh reset", replays.fresh_reset, _PLAYED),
     _Rule("close", replays.close, _PLAYED),
@@ -58,15 +60,19 @@ _RULES = (
 _MORE_TIME = "Give more time (seconds=), or play fewer tasks (episodes=)."
 
 
-def check(benchmark: Benchmark, *, seed: int = 0, episodes: int = 4, seconds: float = 60.0) -> Report:
+def check(
+    benchmark: Benchmark, *, seed: int = 0, episodes: int = 4, seconds: float = 60.0, spec: str | None = None
+) -> Report:
     """Play `benchmark` in every way that the contract speaks of, on `episodes` tasks, for at most `seconds`.
 
-    Runs in a thread with an event loop of its own, so that it also works inside a running loop, and returns even
-    when the environment hangs (that thread is then left behind, and the report says on which line it stands).
+    `spec` is what `envs.registry.load` made the benchmark from; with it the check also looks from a second Python
+    process, where sets have another order. Runs in a thread with an event loop of its own, so that it also works inside
+    a running loop, and returns even when the environment hangs (that thread is then left behind, and the report says
+    on which line it stands).
     """
     if episodes < 1 or seconds <= 0:
         raise ValueError(f"check: episodes={episodes}, seconds={seconds}; both must be positive")
-    probe = Probe(benchmark, seed, episodes)
+    probe = Probe(benchmark, seed, episodes, spec)
     results: list[Result] = []
     crash: list[BaseException] = []
     end = time.monotonic() + seconds

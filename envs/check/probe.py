@@ -98,6 +98,7 @@ class Probe:
     benchmark: Benchmark
     seed: int
     episodes: int
+    spec: str | None = None  # how another process can load the benchmark
     tasks: list[Task] = field(default_factory=list)  # the sample, spread over the splits
     all_tasks: dict[str, list[Task]] = field(default_factory=dict)
     traces: list[Trace] = field(default_factory=list)

@@ -185,7 +185,7 @@ async def illegal(probe: Probe) -> str:
 
 
 async def after_end(probe: Probe) -> str:
-    """A step after the end is answered, stays at the end, earns nothing, and spoils nothing."""
+    """A step after the end is refused (raised), or answered at the end without reward; either way it spoils nothing."""
     ended = [trace for trace in probe.traces if trace.done]
     if not ended:
         raise NotApplicable("no episode ended by itself")
@@ -193,7 +193,12 @@ async def after_end(probe: Probe) -> str:
         async with probe.opened() as env:
             trace = await probe.replay(env, old)
             for action in (old.actions[-1], old.actions[0], "xyzzy"):
-                said = await probe.step(env, trace, action)
+                try:
+                    said = await probe.step(env, trace, action)
+                except Finding as refusal:
+                    if not isinstance(refusal.__cause__, Exception):
+                        raise  # it answered, with something that is no Step
+                    break
                 if not said.done or said.reward:
                     raise Finding(
                         f"{trace.at(len(trace.actions))}, after the end: done is {said.done}, reward {said.reward}.",

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -14,6 +15,7 @@ import pytest
 
 from envs import Benchmark, Env, EnvFault, Observation, Step, Task, Tool, fixed
 from envs.check import Report, check
+from envs.registry import load
 
 
 class Lift(Env):
@@ -84,14 +86,16 @@ class Words(Env):
 def test_a_healthy_environment_passes_every_rule() -> None:
     report = check(HEALTHY)
     assert report.ok
-    assert {result.status for result in report.results} == {"passed"}, str(report)
-    assert len(report.results) == 23
+    assert {result.name: result.status for result in report.results if result.status != "passed"} == {
+        "another process": "skipped"
+    }, str(report)
+    assert len(report.results) == 24
 
 
 def test_a_world_of_free_text_and_tools_is_healthy_and_its_missing_parts_are_skipped() -> None:
     report = check(replace(HEALTHY, make_env=Words, policies={}))
     assert report.ok, str(report)
-    assert {result.name for result in report.of("skipped")} == {"choices", "expert policy"}
+    assert {result.name for result in report.of("skipped")} == {"another process", "choices", "expert policy"}
     assert {result.name for result in report.of("warned")} == {"rewards"}, "it never gives a reward"
 
 
@@ -337,6 +341,11 @@ class FailsAfterEnd(Lift):
         return await super().step(action)
 
 
+class UntypedAfterEnd(Lift):
+    async def step(self, action: str) -> Any:
+        return None if self.over else await super().step(action)
+
+
 class BreaksAfterEnd(Lift):
     async def reset(self, task: Task, seed: int) -> Observation:
         seen = await super().reset(task, seed)
@@ -469,7 +478,8 @@ BROKEN: list[tuple[Benchmark, str, str, str]] = [
     (with_env(Endless, policies={}), "end of episode", "warned", "none of 4 episodes"),
     (with_env(Reopens), "after the end", "failed", "done is False"),
     (with_env(PaysTwice), "after the end", "failed", "reward 1.0"),
-    (with_env(FailsAfterEnd), "after the end", "failed", "raised RuntimeError"),
+    (with_env(FailsAfterEnd), "after the end", "passed", ""),
+    (with_env(UntypedAfterEnd), "after the end", "failed", "returned a NoneType"),
     (with_env(BreaksAfterEnd), "after the end", "failed", "burnt"),
     (with_env(SeedsTheModule), "global random state", "failed", "an episode changed"),
     (with_env(SeedsNumpy), "global random state", "failed", "numpy.random"),
@@ -498,7 +508,45 @@ def test_a_broken_environment_is_caught_by_its_rule(benchmark: Benchmark, rule: 
 
 def test_every_rule_has_an_environment_that_breaks_it() -> None:
     caught = {rule for _, rule, status, _ in BROKEN if status != "passed"}
-    assert {result.name for result in check(HEALTHY).results} == caught
+    assert {result.name for result in check(HEALTHY).results} == caught | {"another process"}, "which has its own tests"
+
+
+SETS = """
+from envs import Benchmark, Env, Observation, Step, Task, fixed
+
+class Sets(Env):
+    async def reset(self, task, seed):
+        self.left = [f"a{n}" for n in range(20)]
+        return Observation("Take one.", tuple(ORDER(self.left)))
+    async def step(self, action):
+        return Step(Observation("Taken."), float(action == "a7"), True)
+
+names = list(ORDERED({f"b{n}" for n in range(20)}))
+tasks = [Task(id=f"{s}-{i}", split=s, goal=f"{s} {n}") for s in ("train", "test") for i, n in enumerate(names)]
+print("loaded")
+benchmark = Benchmark("sets", Sets, fixed(tasks))
+"""
+
+
+@pytest.mark.parametrize(
+    ("order", "ordered", "said"),
+    [("set", "sorted", "choices"), ("sorted", "set", "another task number"), ("sorted", "sorted", "")],
+)
+def test_what_depends_on_the_order_of_a_set_is_caught_by_another_process(
+    tmp_path: Path, order: str, ordered: str, said: str
+) -> None:
+    path = tmp_path / "sets.py"
+    path.write_text(SETS.replace("ORDERED", ordered).replace("ORDER", order))
+    result = check(load(str(path)), spec=str(path))["another process"]
+    assert result.status == ("failed" if said else "passed"), str(result)
+    assert said in result.message
+    assert bool(result.cure) == bool(said)
+
+
+def test_what_another_process_cannot_load_is_a_failure() -> None:
+    result = check(HEALTHY, spec="no_such_module_here:benchmark")["another process"]
+    assert result.status == "failed"
+    assert "no_such_module_here" in result.message
 
 
 def test_what_an_environment_raises_is_told_with_the_file_and_line_of_its_own_code() -> None:
@@ -547,7 +595,7 @@ def test_an_environment_that_blocks_for_ever_is_reported_with_the_line_on_which_
     assert report["types"].status == "undecided"
     assert "it stands at" in report["types"].message
     assert report.results[-1].status == "undecided"
-    assert len(report.results) == 23
+    assert len(report.results) == 24
 
 
 def test_check_runs_inside_a_running_loop() -> None:
