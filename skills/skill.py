@@ -98,16 +98,17 @@ def _parsed(text: str, path: Path) -> tuple[dict[str, Any], list[str]]:
     import yaml
 
     try:
-        for event in yaml.parse(text, yaml.SafeLoader):
-            if isinstance(event, yaml.AliasEvent):  # a few of them unfold to gigabytes
-                raise yaml.MarkedYAMLError(problem="aliases are not allowed", problem_mark=event.start_mark)
+        depth = 0
+        for event in yaml.parse(text, yaml.SafeLoader):  # before anything is built: a few bytes could take hours
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if isinstance(event, yaml.AliasEvent) or depth > 3:
+                problem = "it is nested too deeply" if depth > 3 else "aliases are not allowed"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=event.start_mark)
         head = _value(yaml.compose(text, yaml.SafeLoader))
     except yaml.YAMLError as error:
         mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None) or str(error)
         line = f", line {mark.line + 2}" if mark else ""  # +1 for '---', +1 because YAML counts from zero
         return {}, [f"{path}{line}: the frontmatter is not plain YAML: {problem}. Cure: quote values with ': ' or '#'."]
-    except RecursionError:
-        return {}, [f"{path}: the frontmatter is nested too deeply. Cure: only 'metadata' holds other keys."]
     if not isinstance(head, dict) or not head:
         return {}, [f"{path}: the frontmatter is not 'key: value' lines. Cure: give at least name and description."]
     return head, []
