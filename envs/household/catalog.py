@@ -1,7 +1,8 @@
 """What a household can hold: one table of places and what fits there, from which everything else follows.
 
-The kinds and the rules of what fits are those of ALFWorld's games, a little simplified, so that what an agent
-learns here reads like what it meets there. An object is only ever found where it fits; an expert may rely on it.
+The kinds are ALFWorld's, and what may be done here may be done there, though some of its rarer things and
+places are left out; so what an agent learns here holds there. An object is only ever found where it fits, which
+an expert may rely on.
 """
 
 from collections.abc import Mapping
@@ -25,20 +26,23 @@ _FITS: Mapping[str, tuple[str, ...]] = {
     "cabinet": (DISHES, COOKWARE, SHAKERS, BOTTLES, WASH, PAPER, "candle vase"),
     "cart": (WASH, PAPER, "candle"),
     "coffeemachine": ("mug",),
-    "coffeetable": (SMALL, "book bowl box candle laptop newspaper plate remotecontrol statue tissuebox vase"),
+    "coffeetable": (
+        "book bowl box candle cellphone creditcard keychain laptop newspaper",
+        "pen pencil plate remotecontrol statue tissuebox vase watch",
+    ),
     "countertop": (FOOD, DISHES, CUTLERY, COOKWARE, SHAKERS, BOTTLES, WASH, PAPER, "book candle"),
     "desk": (SMALL, "alarmclock book bowl box laptop mug statue tissuebox vase"),
     "diningtable": (FOOD, DISHES, CUTLERY, COOKWARE, SHAKERS, BOTTLES, "book laptop newspaper tissuebox vase"),
     "drawer": (CUTLERY, SHAKERS, SMALL, "book candle cloth newspaper remotecontrol soapbar toiletpaper"),
     "dresser": (SMALL, DECOR, "book bowl box laptop mug newspaper remotecontrol"),
     "fridge": (FOOD, DISHES, BOTTLES, "pan pot"),
-    "garbagecan": (FOOD, BOTTLES, PAPER, "cd cloth dishsponge newspaper pen pencil soapbar soapbottle spraybottle"),
+    "garbagecan": (FOOD, PAPER, "cd cloth dishsponge newspaper pen pencil soapbar soapbottle spraybottle winebottle"),
     "microwave": (DISHES, "apple bread egg potato tomato"),
     "ottoman": (SOFT,),
     "safe": ("cd cellphone creditcard keychain statue vase",),
     "shelf": (SMALL, DECOR, WASH, PAPER, SHAKERS, BOTTLES, "book bowl box cup mug newspaper plate remotecontrol"),
     "sidetable": (SMALL, DECOR, "book bowl box cup laptop mug newspaper plate remotecontrol tissuebox"),
-    "sinkbasin": (FOOD, DISHES, CUTLERY, COOKWARE, "cloth dishsponge soapbar"),
+    "sinkbasin": (DISHES, CUTLERY, COOKWARE, "apple cloth dishsponge egg lettuce potato soapbar tomato"),
     "sofa": (SOFT,),
     "stoveburner": (COOKWARE,),
     "toaster": (),

@@ -93,8 +93,11 @@ class Explorer:
         unseen = [name for name in self._homes(kind) if name not in self._seen]
         if world.at in unseen:  # one stands before it and has not seen it: it is closed
             return f"open {world.at}"
+        if not unseen:  # someone else moved things since; look again
+            self._seen.clear()
+            unseen = [name for name in self._homes(kind) if name != world.at]
         if not unseen:
-            raise RuntimeError(f"the household seems to have no {kind} (goal: {world.layout.goal()})")
+            raise RuntimeError(f"this household has no place for a {kind} (goal: {world.layout.goal()})")
         # Things to put into the target do not start there, and what stands open is looked at quicker.
         target = world.layout.target
         unseen.sort(key=lambda name: (catalog.kind(name) == target, catalog.kind(name) in catalog.OPENABLE))

@@ -60,6 +60,9 @@ class Layout(BaseModel):
         things = [thing for _, content in self.receptacles for thing in content]
         if len({*names, *things}) < len(names) + len(things):
             raise ValueError("two things in the layout have the same name")
+        for name in (*names, *things):
+            if not name.rpartition(" ")[2].isdecimal():
+                raise ValueError(f"'{name}' has no number, such as 'mug 1'")
         for name, content in self.receptacles:
             place = catalog.kind(name)
             if place not in catalog.FITS:
@@ -85,7 +88,7 @@ class Layout(BaseModel):
         except ValidationError as error:
             faults = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'layout'}: {e['msg']}" for e in error.errors())
             raise ValueError(
-                f"task '{task.id}' carries no household layout ({faults}). Cure: use tasks of envs.household.benchmark()"
+                f"task '{task.id}' carries no household layout ({faults}). Cure: use envs.household.benchmark()"
             ) from error
 
     def fingerprint(self) -> str:

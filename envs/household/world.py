@@ -1,8 +1,9 @@
 """The rules of the household: what can be done now, and what happens when it is done.
 
 One table holds every command that works in the present state. It is the list of admissible actions and the
-only way an action is carried out, so what is offered and what works cannot come apart; anything else happens to
-be nothing at all, as in ALFWorld, whose wording (2.1.2) this follows.
+only way an action is carried out, so what is offered and what works cannot come apart; whatever else is said,
+nothing happens. Wording and order are those of ALFWorld 2.1.2, but for lists, which count upwards here; left out
+are slicing and receptacles that share one spot.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,6 +27,11 @@ def listing(names: Sequence[str]) -> str:
     return f"a {', a '.join(names[:-1])}, and a {names[-1]}"
 
 
+def _order(name: str) -> tuple[str, int]:
+    place, _, number = name.rpartition(" ")
+    return place, int(number)
+
+
 class World:
     """One household in play. Read its state freely; only `act` changes it."""
 
@@ -33,16 +39,15 @@ class World:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        self.contents: dict[str, list[str]] = {name: list(content) for name, content in layout.receptacles}
+        self.contents: dict[str, list[str]] = {
+            place: sorted(content, key=_order) for place, content in layout.receptacles
+        }
         self.at: str | None = None
         self.holding: str | None = None
         self.opened: set[str] = set()
         self.lit: set[str] = set()
         self.states: dict[str, set[str]] = {}
-        go = {f"go to {name}": (World._go_to, name, "") for name in sorted(self.contents)}
-        self._go: dict[str | None, dict[str, _Command]] = {
-            at: {text: command for text, command in go.items() if command[1] != at} for at in (None, *self.contents)
-        }
+        self._go = {f"go to {name}": (World._go_to, name, "") for name in sorted(self.contents)}
         self._commands: dict[str, _Command] | None = None
         self._choices: tuple[str, ...] = ()
 
@@ -60,7 +65,7 @@ class World:
         return self._choices
 
     def act(self, action: str) -> str:
-        """Do `action` and say what happened; anything that cannot be done is answered with "Nothing happens."."""
+        """Do `action`, whatever its case and spacing, and say what happened, be it "Nothing happens."."""
         commands = self.commands()
         command = commands.get(action) or commands.get(" ".join(action.lower().split()))
         return NOTHING if command is None else command[0](self, command[1], command[2])
@@ -113,7 +118,9 @@ class World:
             commands[f"cool {held} with {at}"] = (World._treat, "cool", held)
         for name in sorted(name for name in (at, held) if name):
             commands[f"examine {name}"] = (World._examine, name, "")
-        commands.update(self._go[at])
+        commands.update(self._go)
+        if at is not None:
+            del commands[f"go to {at}"]
         if at and held and place == "microwave" and catalog.kind(held) in catalog.HEATABLE:
             commands[f"heat {held} with {at}"] = (World._treat, "heat", held)
         commands["help"] = (World._help, "", "")
@@ -156,6 +163,7 @@ class World:
 
     def _move(self, thing: str, name: str) -> str:
         self.contents[name].append(thing)
+        self.contents[name].sort(key=_order)  # what was done earlier does not show
         self.holding, self._commands = None, None
         return f"You move the {thing} to the {name}."
 
