@@ -33,12 +33,12 @@ OVERRIDES = ("tasks", "receptacles", "distractors", "openable", "max_steps", "wo
 def benchmark(level: int = 1, **overrides: object) -> Benchmark:
     """The household at `level` 1 to 6, with splits train, valid and test and the policies 'expert' and 'random'.
 
-    `overrides`: tasks (names of task types), receptacles and distractors (a number, or the lowest and highest),
-    openable (most receptacles that are closed at first), max_steps, wordings (1 or 2 ways of saying a goal),
-    information (whether look, inventory, help and examine are offered too; they work in any case).
+    `overrides`: tasks (names of task types, also as one text with "+" between), receptacles and distractors (a number,
+    or the lowest and highest), openable (most receptacles that are closed at first), max_steps, wordings (1 or 2 ways
+    of saying a goal), information (whether look, inventory, help and examine are offered too; they work in any case).
     Raises ValueError that names the key and what it may be.
     """
-    if isinstance(level, bool) or level not in LEVELS:
+    if type(level) is not int or level not in LEVELS:
         raise ValueError(f"household: level is {level!r}, but must be one of {', '.join(map(str, LEVELS))}")
     settings = LEVELS[level]
     for key, value in overrides.items():
@@ -62,6 +62,8 @@ def _split(level: int, split: str, settings: Settings) -> Split:
     def tasks(n: int | None) -> Sequence[Task]:
         n = SIZES[split] if n is None else n
         made.extend(islice(more, max(0, n - len(made))))
+        if len(made) < n:  # the maker gave up in an earlier call
+            raise ValueError(f"household: split '{split}' has only {len(made)} tasks with {settings}, not {n}")
         return made[:n]
 
     return tasks
@@ -70,7 +72,7 @@ def _split(level: int, split: str, settings: Settings) -> Split:
 def _override(settings: Settings, key: str, value: object) -> Settings:
     match key:
         case "tasks":
-            names = (value,) if isinstance(value, str) else value
+            names = value.split("+") if isinstance(value, str) else value
             if not isinstance(names, (tuple, list)) or not names or any(name not in TASK_TYPES for name in names):
                 raise ValueError(f"household: tasks is {value!r}, but must be some of {', '.join(TASK_TYPES)}")
             return replace(settings, tasks=tuple(names))

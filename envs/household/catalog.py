@@ -55,8 +55,6 @@ _FITS: Mapping[str, tuple[str, ...]] = {
 FITS: Mapping[str, tuple[str, ...]] = {
     place: tuple(sorted(set(" ".join(things).split()))) for place, things in _FITS.items()
 }
-#: Every kind of object that can be carried.
-OBJECTS: tuple[str, ...] = tuple(sorted({thing for things in FITS.values() for thing in things}))
 #: Lamps stand where they stand: they are used, never carried.
 LAMPS: tuple[str, ...] = ("desklamp", "floorlamp")
 #: Where a lamp may stand.
@@ -94,6 +92,15 @@ ROOMS: Mapping[str, Mapping[str, int]] = {
         "sidetable": 1, "sinkbasin": 2, "toilet": 1, "toiletpaperhanger": 1,
     },
 }  # fmt: skip
+
+_BELONGS = {
+    "kitchen": (FOOD, DISHES, CUTLERY, COOKWARE, SHAKERS, BOTTLES, "book dishsponge soapbottle statue vase"),
+    "living room": (SMALL, DECOR, SOFT, "bowl mug plate tissuebox"),
+    "bedroom": (SMALL, DECOR, SOFT, "bowl cloth mug tissuebox"),
+    "bathroom": (WASH, PAPER, "candle"),
+}  # fmt: skip
+#: Room -> object kinds that one expects there.
+BELONGS: Mapping[str, frozenset[str]] = {room: frozenset(" ".join(words).split()) for room, words in _BELONGS.items()}
 
 
 def kind(name: str) -> str:

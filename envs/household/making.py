@@ -86,8 +86,9 @@ def _solvable(layout: Layout, steps: int) -> bool:
 
 def _draw(rng: random.Random, task: TaskType, settings: Settings) -> Layout | None:
     """One random household, or None when these dice give none."""
-    room = catalog.ROOMS[rng.choice(list(catalog.ROOMS))]
-    goal = _goal(rng, task, room)
+    name = rng.choice(list(catalog.ROOMS))
+    room, belongs = catalog.ROOMS[name], catalog.BELONGS[name]
+    goal = _goal(rng, task, room, belongs)
     if goal is None:
         return None
     thing, target, needed = goal
@@ -104,7 +105,7 @@ def _draw(rng: random.Random, task: TaskType, settings: Settings) -> Layout | No
         ].append(item)
     for _ in range(rng.randint(*settings.distractors)):
         i = rng.randrange(len(kinds))
-        others = [item for item in catalog.FITS[kinds[i]] if item != thing]
+        others = [item for item in catalog.FITS[kinds[i]] if item != thing and item in belongs]
         if others:
             placed[i].append(rng.choice(others))
     receptacles = _numbered(rng, kinds, placed)
@@ -118,10 +119,12 @@ def _draw(rng: random.Random, task: TaskType, settings: Settings) -> Layout | No
     )
 
 
-def _goal(rng: random.Random, task: TaskType, room: Mapping[str, int]) -> tuple[str, str, list[str]] | None:
+def _goal(
+    rng: random.Random, task: TaskType, room: Mapping[str, int], belongs: frozenset[str]
+) -> tuple[str, str, list[str]] | None:
     """(object, target, receptacle kinds that must be there), or None when `room` does not suit `task`."""
     verb = TREATMENT.get(task)
-    suitable, tool = catalog.TREATMENTS[verb][:2] if verb else (frozenset(catalog.OBJECTS), None)
+    suitable, tool = catalog.TREATMENTS[verb][:2] if verb else (belongs, None)
     if tool is not None and tool not in room:
         return None
     if task == "look_at_obj_in_light":
@@ -131,7 +134,7 @@ def _goal(rng: random.Random, task: TaskType, room: Mapping[str, int]) -> tuple[
         target = rng.choice([place for place in room if place != tool and catalog.FITS[place]])
         suitable = suitable.intersection(catalog.FITS[target])
         needed = [target] if tool is None else [target, tool]
-    homes = {item: [p for p in room if p != target and item in catalog.FITS[p]] for item in sorted(suitable)}
+    homes = {item: [p for p in room if p != target and item in catalog.FITS[p]] for item in sorted(suitable & belongs)}
     things = [item for item, places in homes.items() if places]
     if not things:
         return None

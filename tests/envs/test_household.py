@@ -86,7 +86,7 @@ def test_task_i_is_the_same_for_everyone() -> None:
     asked_piecemeal.tasks("train", 7)
     assert asked_piecemeal.tasks("train", 10, offset=40) == first[40:]
     # Pinned, so that a change of the maker is noticed: published figures hang on it.
-    assert benchmark(1).tasks("test", 1)[0].id == "household-1-test-0-54cfd7c0"
+    assert benchmark(1).tasks("test", 1)[0].id == "household-1-test-0-5761dd2a"
 
 
 def test_making_tasks_leaves_the_global_random_stream_alone() -> None:
@@ -126,11 +126,18 @@ def test_overrides_change_what_they_name() -> None:
         assert not any(place.split()[0] in {"cabinet", "drawer", "fridge", "microwave", "safe"} for place in places)
 
 
+def test_task_types_can_be_given_as_one_text() -> None:
+    bench = benchmark(4, tasks="pick_two_obj_and_place+look_at_obj_in_light")
+    types = {task.data["type"] for task in bench.tasks("train", 30)}
+    assert types == {"pick_two_obj_and_place", "look_at_obj_in_light"}
+
+
 @pytest.mark.parametrize(
     ("level", "overrides", "words"),
     [
         (7, {}, "1, 2, 3, 4, 5, 6"),
         (True, {}, "level"),
+        (1.0, {}, "level"),
         ("1", {}, "level"),
         (1, {"tasks": "juggle"}, "pick_and_place_simple"),
         (1, {"tasks": ()}, "tasks"),
@@ -155,6 +162,8 @@ def test_settings_that_allow_no_layout_say_so_instead_of_searching_for_ever() ->
     impossible = benchmark(1, tasks="pick_heat_then_place_in_recep", openable=0)
     with pytest.raises(ValueError, match="Cure"):
         impossible.tasks("train", 1)
+    with pytest.raises(ValueError, match="only 0 tasks"):
+        impossible.tasks("train")
 
 
 def test_a_task_without_a_layout_is_refused_by_name() -> None:
