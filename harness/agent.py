@@ -3,16 +3,16 @@
 A player is anything that can play an episode: an agent, or a fixed policy (expert, random) that asks no model.
 """
 
-import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from envs import Benchmark, Env
+from envs import Benchmark
 from envs.benchmark import PolicyMaker
 from harness.episode import Episode, Recall, Remembered
 from harness.folder import Harness
 from harness.model import Model, Request
+from harness.settings import HarnessError
 from harness.situation import Situation, describe
 
 
@@ -35,7 +35,13 @@ class Agent:
     model: Model
     recall: Recall | None = None
     skills: str = ""
-    extra: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def equip(cls, harness: Harness, model: Model, recall: Recall | None = None) -> "Agent":
+        """An agent with the skills of its folder disclosed as the harness says. Raises HarnessError for a faulty skill."""
+        from harness.disclosure import disclose
+
+        return cls(harness, model, recall, disclose(harness))
 
     @property
     def version(self) -> str:
@@ -74,7 +80,11 @@ class Agent:
         kept: list[Remembered] = []
         shown: list[str] = []
         for item in self.recall(query, episode.stream("recall")):
-            text = self.harness.render("memory", {"key": item.key, "body": item.body}) if "memory" in self.harness.prompts else f"{item.key}\n{item.body}\n\n"
+            text = (
+                self.harness.render("memory", {"key": item.key, "body": item.body})
+                if "memory" in self.harness.prompts
+                else f"{item.key}\n{item.body}\n\n"
+            )
             if room - len(text) < 0:
                 break
             room -= len(text)
@@ -84,12 +94,16 @@ class Agent:
 
     def values(self, episode: Episode, situation: Situation, memories: str) -> dict[str, str]:
         """What prompt placeholders stand for, now."""
-        history = episode.turns[-self.harness.settings.control.history :] if self.harness.settings.control.history else []
+        history = (
+            episode.turns[-self.harness.settings.control.history :] if self.harness.settings.control.history else []
+        )
         return {
             "goal": episode.task.goal,
             "observation": episode.observation.text,
             "situation": situation.text,
-            "history": "\n".join(f"> {turn.action}\n{after}" for turn, after in zip(history, _after(episode, len(history)), strict=True)),
+            "history": "\n".join(
+                f"> {turn.action}\n{after}" for turn, after in zip(history, _after(episode, len(history)), strict=True)
+            ),
             "choices": "\n".join(f"- {move}" for move in situation.moves),
             "memories": memories,
             "skills": self.skills,
@@ -110,12 +124,14 @@ class Agent:
 
 @dataclass
 class PolicyPlayer:
-    """Plays a benchmark's fixed policy: no model, no cost. Wording as in `harness`, so that it can be remembered."""
+    """Plays a fixed policy: no model, no cost. Without `make` it wanders: a random move, then a random action of it.
+
+    The wording is `harness`'s, so that what it did can be remembered and recalled by agents on that harness.
+    """
 
     name: str
-    make: PolicyMaker
     harness: Harness
-    abstract: bool = False  # choose among the situation's moves instead of the raw choices
+    make: PolicyMaker | None = None
 
     @property
     def version(self) -> str:
@@ -132,17 +148,22 @@ class PolicyPlayer:
         return min(self.harness.settings.limits.steps or benchmark.max_steps, benchmark.max_steps)
 
     async def play(self, episode: Episode) -> None:
-        """Follow the policy to the end."""
-        env: Env = episode.env
-        rng: random.Random = episode.stream("policy")
-        policy = self.make(env, rng)
+        """Follow the policy to the end. Raises HarnessError when there is nothing to choose from."""
+        rng = episode.stream("policy")
+        policy = self.make(episode.env, rng) if self.make is not None else None
         control = self.harness.settings.control
         while not episode.over:
-            situation = describe(control.wording, episode.task.goal, episode.turns, episode.observation, control.history)
-            if self.abstract and situation.moves:
+            situation = describe(
+                control.wording, episode.task.goal, episode.turns, episode.observation, control.history
+            )
+            if policy is not None:
+                action = policy(episode.observation)
+            elif situation.moves:
                 action = rng.choice(situation.moves[rng.choice(list(situation.moves))])
             else:
-                action = policy(episode.observation)
+                raise HarnessError(
+                    f"task {episode.task.id}: the environment offers no choices, so nothing can wander in it"
+                )
             move = next((move for move, actions in situation.moves.items() if action in actions), action)
             await episode.act(action, situation=situation.text, move=move)
 

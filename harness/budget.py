@@ -32,7 +32,9 @@ class Budget:
     tokens: float | None = None
     dollars: float | None = None
     seconds: float | None = None
-    spent: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("calls", "tokens", "dollars", "seconds"), 0.0))
+    spent: dict[str, float] = field(
+        default_factory=lambda: dict.fromkeys(("calls", "tokens", "dollars", "seconds"), 0.0)
+    )
 
     @classmethod
     def parse(cls, text: str) -> "Budget":
@@ -71,7 +73,9 @@ class Budget:
 
     def charge(self, trajectory: Trajectory) -> None:
         """Count a finished episode."""
-        self.add(calls=trajectory.calls, tokens=trajectory.tokens, dollars=trajectory.dollars, seconds=trajectory.seconds)
+        self.add(
+            calls=trajectory.calls, tokens=trajectory.tokens, dollars=trajectory.dollars, seconds=trajectory.seconds
+        )
 
     def episodes(self, calls_each: int) -> int | None:
         """How many episodes of at most `calls_each` calls certainly fit; None without a limit on calls."""
@@ -79,5 +83,7 @@ class Budget:
 
     def describe(self) -> str:
         """What was spent of what, as text."""
-        parts = [f"{self.spent[u]:,.0f} of {getattr(self, u):,.0f} {u}" for u in self.spent if getattr(self, u) is not None]
+        parts = [
+            f"{self.spent[u]:,.0f} of {getattr(self, u):,.0f} {u}" for u in self.spent if getattr(self, u) is not None
+        ]
         return ", ".join(parts) or f"{self.spent['calls']:,.0f} calls, {self.spent['tokens']:,.0f} tokens"

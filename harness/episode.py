@@ -8,10 +8,12 @@ ends the episode as a gap, never as a score.
 import asyncio
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from envs import Benchmark, Env, Observation, Task
+from envs.env import EnvFault
 from harness.model import Completion, Model, ModelFault, Request
 from harness.seeds import seed_for, stream
 from harness.trajectory import Call, Turn
@@ -68,8 +70,13 @@ class Episode:
         return self._streams[role]
 
     async def start(self) -> None:
-        """Reset the world."""
-        self.observation = await self.env.reset(self.task, self.seed)
+        """Reset the world. Raises EnvFault."""
+        try:
+            self.observation = await self.env.reset(self.task, self.seed)
+        except EnvFault:
+            raise
+        except Exception as error:
+            raise EnvFault(_where(error)) from error
 
     async def ask(self, model: Model, request: Request) -> Completion:
         """The model's answer, retried over its faults, counted in the coming turn. Raises EpisodeLimit or ModelFault."""
@@ -101,7 +108,12 @@ class Episode:
         if self.over:
             raise RuntimeError("the episode is over: a loop must stop when episode.over is true")
         before = self.observation.text
-        step = await self.env.step(action)
+        try:
+            step = await self.env.step(action)
+        except EnvFault:
+            raise
+        except Exception as error:  # the border to code that is not ours: whatever breaks there is missing data
+            raise EnvFault(_where(error)) from error
         turn = Turn(
             observation=before, action=action, situation=situation, move=move or action, retrieved=tuple(retrieved),
             calls=tuple(self._calls), reward=step.reward, invalid=invalid,
@@ -140,9 +152,10 @@ def _transcript(request: Request) -> str:
     return "\n\n".join(f"[{message.role}]\n{message.content}" for message in request.messages)
 
 
+def _where(error: Exception) -> str:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
+
+
 def no_lookup(_: str) -> None:
     """A record that holds nothing."""
-
-
-#: Values for prompt placeholders.
-Values = Mapping[str, str]

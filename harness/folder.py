@@ -38,7 +38,9 @@ class Harness:
         if not root.is_dir():
             raise HarnessError(f"{root}: there is no such folder. Cure: instar init {root}")
         if not (root / SETTINGS_FILE).is_file():
-            raise HarnessError(f"{root / SETTINGS_FILE}: missing, so this is not a harness folder. Cure: instar init {root}")
+            raise HarnessError(
+                f"{root / SETTINGS_FILE}: missing, so this is not a harness folder. Cure: instar init {root}"
+            )
         return cls.from_files(_read(root), where=str(root))
 
     @classmethod
@@ -50,7 +52,7 @@ class Harness:
         harness = cls(MappingProxyType(dict(sorted(files.items()))), settings, where)
         harness._check_prompts()
         if settings.control.loop == "control" and "control.py" not in files:
-            raise HarnessError(f"{where}/control.py: missing, but {SETTINGS_FILE} says [control] loop = \"control\"")
+            raise HarnessError(f'{where}/control.py: missing, but {SETTINGS_FILE} says [control] loop = "control"')
         return harness
 
     @cached_property
@@ -89,7 +91,9 @@ class Harness:
     def _check_prompts(self) -> None:
         for name in NEEDED[self.settings.control.loop]:
             if name not in self.prompts:
-                raise HarnessError(f"{self.where}/prompts/{name}.md: missing, but the {self.settings.control.loop} loop needs it")
+                raise HarnessError(
+                    f"{self.where}/prompts/{name}.md: missing, but the {self.settings.control.loop} loop needs it"
+                )
         known = {*prompt.BUILT_IN, *self.prompts}
         for name, text in self.prompts.items():
             if name == "memory":  # how one remembered item is shown
@@ -113,9 +117,13 @@ def _read(root: Path) -> dict[str, str]:
             except OSError as error:
                 raise HarnessError(f"{path}: cannot be read: {error.strerror}") from error
             if len(data) > MAX_FILE:
-                raise HarnessError(f"{path}: {len(data):,} bytes, more than {MAX_FILE:,}. Cure: keep data outside the harness")
+                raise HarnessError(
+                    f"{path}: {len(data):,} bytes, more than {MAX_FILE:,}. Cure: keep data outside the harness"
+                )
             try:
                 files[path.relative_to(root).as_posix()] = data.decode("utf-8")
             except UnicodeDecodeError as error:
-                raise HarnessError(f"{path}: not UTF-8 text (byte {error.start}). Cure: a harness holds text files only") from error
+                raise HarnessError(
+                    f"{path}: not UTF-8 text (byte {error.start}). Cure: a harness holds text files only"
+                ) from error
     return files

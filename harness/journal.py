@@ -58,14 +58,20 @@ class Journal:
         self._stored: set[str] = set()
         if readonly:
             if not self.path.is_file():
-                raise JournalError(f"{self.folder}: no run here ({FILE} is missing). Cure: name the folder that a run printed")
-            self._db = self._connect(f"file:{self.path.resolve().as_posix().replace('?', '%3f').replace('#', '%23')}?mode=ro")
+                raise JournalError(
+                    f"{self.folder}: no run here ({FILE} is missing). Cure: name the folder that a run printed"
+                )
+            self._db = self._connect(
+                f"file:{self.path.resolve().as_posix().replace('?', '%3f').replace('#', '%23')}?mode=ro"
+            )
         else:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 self._take_lock()
             except OSError as error:
-                raise JournalError(f"{self.folder}: cannot be written: {error.strerror}. Cure: choose another folder with --out") from error
+                raise JournalError(
+                    f"{self.folder}: cannot be written: {error.strerror}. Cure: choose another folder with --out"
+                ) from error
             self._db = self._connect(f"file:{self.path.resolve().as_posix().replace('?', '%3f').replace('#', '%23')}")
         try:
             self._open(readonly)
@@ -92,8 +98,8 @@ class Journal:
 
     def events(self, kind: str | None = None, key: str | None = None, after: int = 0) -> Iterator[Event]:
         """Events in order, of one kind and key if given, without loading them all at once."""
-        query, values = "SELECT seq, at, kind, key, body FROM events WHERE seq > ?", [after]
-        limits: list[Any] = list(values)
+        query = "SELECT seq, at, kind, key, body FROM events WHERE seq > ?"
+        limits: list[Any] = [after]
         if kind is not None:
             query += " AND kind = ?"
             limits.append(kind)
@@ -108,19 +114,23 @@ class Journal:
         """The newest event of `kind` and `key`."""
         with self._faults():
             row = self._db.execute(
-                "SELECT seq, at, kind, key, body FROM events WHERE kind = ? AND key = ? ORDER BY seq DESC LIMIT 1", (kind, key)
+                "SELECT seq, at, kind, key, body FROM events WHERE kind = ? AND key = ? ORDER BY seq DESC LIMIT 1",
+                (kind, key),
             ).fetchone()
-        return None if row is None else Event(*row[:4], self._unfold(json.loads(row[4])))
+        if row is None:
+            return None
+        seq, at, name, label, body = row
+        return Event(seq, at, name, label, self._unfold(json.loads(body)))
 
     def trajectory(self, key: str) -> Trajectory | None:
         """The finished episode `key`, or None when it never finished."""
         event = self.last("episode", key)
-        return None if event is None else Trajectory.model_validate(event.body)
+        return None if event is None else self._assemble(event)
 
     def trajectories(self) -> Iterator[Trajectory]:
         """All finished episodes in order of finishing; of a repeated one, each."""
         for event in self.events("episode"):
-            yield Trajectory.model_validate(event.body)
+            yield self._assemble(event)
 
     def meta(self, key: str) -> str | None:
         """A fact about the whole journal, written once."""
@@ -129,9 +139,11 @@ class Journal:
         return None if row is None else str(row[0])
 
     def digest(self) -> str:
-        """Hash of what happened, free of times and durations: equal for equal runs at any concurrency."""
-        rows = sorted((e.kind, e.key, json.dumps(_timeless(e.body), sort_keys=True)) for e in self.events() if e.kind != "start")
-        return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
+        """Hash of what happened, free of times, tries and caching: equal for equal runs at any concurrency."""
+        rows = {(t.id, json.dumps(_timeless(t.model_dump(mode="json")), sort_keys=True)) for t in self.trajectories()}
+        other = [e for e in self.events() if e.kind not in ("start", "step", "episode")]
+        rows |= {(f"{e.kind}:{e.key}", json.dumps(_timeless(e.body), sort_keys=True)) for e in other}
+        return hashlib.sha256(json.dumps(sorted(rows)).encode()).hexdigest()
 
     def close(self) -> None:
         """Close the database and release the folder; idempotent."""
@@ -144,8 +156,21 @@ class Journal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
+
+    def finish(self, trajectory: Trajectory, attempt: int) -> None:
+        """Write down the end of an episode whose turns were written as `step` events of the same attempt."""
+        body = trajectory.model_dump(mode="json", exclude={"turns"}) | {"attempt": attempt}
+        self.append("episode", body, trajectory.id)
+
+    def _assemble(self, event: Event) -> Trajectory:
+        body = dict(event.body)
+        attempt = body.pop("attempt")
+        turns = [e.body["turn"] for e in self.events("step", event.key) if e.body["attempt"] == attempt]
+        return Trajectory.model_validate({**body, "turns": turns})
 
     def _take_lock(self) -> None:
         self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
@@ -154,7 +179,9 @@ class Journal:
         except BlockingIOError as error:
             os.close(self._lock)
             self._lock = None
-            raise JournalError(f"{self.folder}: another process is writing this run. Cure: wait for it, or use another --out") from error
+            raise JournalError(
+                f"{self.folder}: another process is writing this run. Cure: wait for it, or use another --out"
+            ) from error
 
     def _connect(self, uri: str) -> sqlite3.Connection:
         with self._faults():
@@ -177,7 +204,9 @@ class Journal:
         if row is None or not str(row[0]).isdigit():
             raise JournalError(f"{self.path}: not a journal of instar")
         if int(row[0]) > FORMAT:
-            raise JournalError(f"{self.path}: format {row[0]} is newer than this instar reads ({FORMAT}). Cure: pip install -U instar")
+            raise JournalError(
+                f"{self.path}: format {row[0]} is newer than this instar reads ({FORMAT}). Cure: pip install -U instar"
+            )
 
     def _faults(self) -> "_Faults":
         return _Faults(self.path)
@@ -214,7 +243,9 @@ class _Faults:
     def __enter__(self) -> None:
         return None
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if not isinstance(error, sqlite3.Error):
             return
         text = str(error)
@@ -231,5 +262,7 @@ class _Faults:
 
 def _timeless(value: Any) -> Any:
     if isinstance(value, dict):
-        return {key: _timeless(part) for key, part in value.items() if key not in ("seconds", "started", "at")}
+        return {
+            key: _timeless(part) for key, part in value.items() if key not in ("seconds", "started", "at", "cached")
+        }
     return [_timeless(part) for part in value] if isinstance(value, list) else value

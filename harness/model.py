@@ -76,7 +76,9 @@ class Request(BaseModel):
 
     def digest(self) -> str:
         """Hash of the content: equal requests have equal digests on every machine."""
-        text = json.dumps(self.model_dump(mode="json", by_alias=True), sort_keys=True, ensure_ascii=True, separators=(",", ":"))
+        text = json.dumps(
+            self.model_dump(mode="json", by_alias=True), sort_keys=True, ensure_ascii=True, separators=(",", ":")
+        )
         return hashlib.sha256(text.encode()).hexdigest()
 
 

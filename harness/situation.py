@@ -15,6 +15,10 @@ from envs import Observation
 from harness.trajectory import Turn
 
 _NAME = re.compile(r"\b([a-z]+) (\d+)\b")
+#: Words of a goal that are not its things.
+_PLAIN = frozenset(
+    ["a", "an", "the", "some", "any", "two", "three", "one", "all", "both", "it", "them", "this", "that", "in", "on", "at", "to", "of", "and", "or", "then", "with", "under", "from", "into", "onto", "by", "put", "place", "move", "bring", "take", "get", "find", "look", "examine", "use", "make", "turn", "open", "close", "go", "clean", "cleaned", "hot", "heat", "heated", "cool", "cooled", "cold", "hold"]
+)
 _LIST = re.compile(r"\ban? <thing>(?:,? (?:and )?an? <thing>)+")
 
 
@@ -37,11 +41,11 @@ def describe(wording: str, goal: str, turns: Sequence[Turn], observation: Observ
 
 def _slots(goal: str, turns: Sequence[Turn], observation: Observation, history: int) -> Situation:
     words = re.findall(r"[a-z]+", goal.lower())
-    seen = "\n".join((observation.text, *(observation.choices or ()), *(turn.observation for turn in turns)))
-    kinds = {kind for kind, _ in _NAME.findall(seen)}
-    wanted = list(dict.fromkeys(word for word in words if word in kinds))
+    wanted = list(dict.fromkeys(word for word in words if word not in _PLAIN))
     slot = {kind: f"<{chr(ord('A') + rank)}>" for rank, kind in enumerate(wanted[:26])}
-    touched = [name for turn in turns if not turn.invalid for name in _names(turn.action) if name.split()[0] not in slot]
+    touched = [
+        name for turn in turns if not turn.invalid for name in _names(turn.action) if name.split()[0] not in slot
+    ]
     here = touched[-1] if touched else ""
 
     def move(text: str) -> str:

@@ -6,7 +6,7 @@ process; no proposer of ours may write them. A tool's error is text for the mode
 
 from collections.abc import Callable
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, cast
 
 from harness.folder import Harness
 from harness.settings import HarnessError
@@ -24,18 +24,15 @@ class Toolbox:
         for path, source in harness.files.items():
             if path.startswith("tools/") and path.endswith(".py"):
                 self._functions[PurePosixPath(path).stem] = _load(f"{harness.where}/{path}", source)
-        skills = {
-            PurePosixPath(path).parent.name: text
-            for path, text in harness.files.items()
-            if path.startswith("skills/") and path.endswith("/SKILL.md")
-        }
+        skills = {path: text for path, text in harness.files.items() if path.startswith("skills/")}
         if skills and harness.settings.skills.disclose != "none":
 
-            def read_skill(name: str) -> str:
-                """Read the full instructions of a skill."""
-                if name not in skills:
-                    raise ToolFault(f"there is no skill '{name}'; there are: {', '.join(sorted(skills))}")
-                return skills[name]
+            def read_skill(name: str, file: str = "SKILL.md") -> str:
+                """Read a skill's full instructions, or another file that they name."""
+                path = f"skills/{name}/{file}"
+                if path not in skills:
+                    raise ToolFault(f"there is no {path}; there are: {', '.join(sorted(skills))}")
+                return skills[path]
 
             self._functions["read_skill"] = read_skill
 
@@ -48,7 +45,7 @@ class Toolbox:
 
         out = []
         for name, function in self._functions.items():
-            arguments = TypeAdapter(function).json_schema()
+            arguments = TypeAdapter[Any](cast(Any, function)).json_schema()
             out.append({"name": name, "description": (function.__doc__ or name).strip(), "parameters": arguments})
         return out
 
@@ -59,7 +56,9 @@ class Toolbox:
         try:
             return str(validate_call(self._functions[name])(**arguments))
         except ValidationError as error:
-            raise ToolFault(f"{name}: " + "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())) from error
+            raise ToolFault(
+                f"{name}: " + "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+            ) from error
         except Exception as error:
             raise ToolFault(f"{name}: {type(error).__name__}: {error}") from error
 

@@ -175,6 +175,16 @@ class Store:
                 c.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         return len(gone)
 
+    def bury(self, ids: Iterable[str]) -> None:
+        """Put tombstones for ids that this store need not have known: a rebuild must not bring them back."""
+        with self._db.write() as c:
+            c.executemany("INSERT OR IGNORE INTO tombstones VALUES (?)", [(id,) for id in ids])
+
+    def forgotten(self) -> list[str]:
+        """The ids of what was forgotten, in order."""
+        with self._db.read() as c:
+            return [id for (id,) in c.execute("SELECT id FROM tombstones ORDER BY id")]
+
     # Events
 
     def log(self, events: Sequence[Event]) -> None:

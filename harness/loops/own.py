@@ -8,6 +8,7 @@ import linecache
 import traceback
 from typing import Any
 
+from envs.env import EnvFault
 from harness.agent import Agent
 from harness.episode import Episode, EpisodeLimit
 from harness.folder import Harness
@@ -33,7 +34,7 @@ def own(harness: Harness) -> Loop:
     async def run(agent: Agent, episode: Episode) -> None:
         try:
             await function(agent, episode)
-        except (EpisodeLimit, ModelFault, ModelRefused, HarnessError):
+        except (EpisodeLimit, EnvFault, ModelFault, ModelRefused, HarnessError):
             raise
         except Exception as error:
             raise HarnessError(f"{name}: {_place(error, name)}{type(error).__name__}: {error}") from error

@@ -60,8 +60,8 @@ async def _do(call: ToolCall, box: Toolbox, episode: Episode, situation: str, re
         return "Error: the arguments must be a JSON object. Nothing was done."
     if call.name == "act":
         action = arguments.get("action")
-        valid = isinstance(action, str)
-        await episode.act(action if valid else "", situation=situation, retrieved=retrieved, invalid=not valid)
+        text = action if isinstance(action, str) else None
+        await episode.act(text or "", situation=situation, retrieved=retrieved, invalid=text is None)
         return _seen(episode)
     if call.name in box:
         try:

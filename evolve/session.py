@@ -1,0 +1,240 @@
+"""From plain arguments to a finished run: what the command line and ten lines of Python both call.
+
+A run's folder is named after everything that shapes its result, so the same call finds its own journal again and goes
+on where it was cut off; a call that differs in anything gets a folder of its own.
+"""
+
+import asyncio
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+import harness as _harness
+from envs import Benchmark
+from envs.registry import load
+from evolve.evolver import Outcome, Plan
+from evolve.evolver import evolve as _evolve
+from evolve.lab import Lab, scores
+from evolve.recipes import recipe as _recipe
+from evolve.stats import Comparison, Mean, compare, mean_interval
+from harness.agent import Agent
+from harness.budget import Budget
+from harness.folder import Harness
+from harness.journal import Journal, JournalError
+from harness.model import Model
+from harness.models.connect import connect
+from harness.recall import recall_from
+from harness.runner import Job, Progress, Runner
+from harness.trajectory import Trajectory
+
+Watch = Callable[[Progress], None]
+
+
+class Evaluation(BaseModel):
+    """What a benchmark run found; `folder` holds its journal."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    folder: str
+    mean: Mean
+    solved: int
+    cost: dict[str, float]
+    cached: int
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What a run is made from. `model` and `options` override the harness's `[model]`; `memory` is a run folder or a file."""
+
+    harness: Harness
+    env: str
+    model: str | None = None
+    options: Mapping[str, Any] | None = None
+    seed: int = 0
+    concurrency: int = 2
+    memory: str | None = None
+
+    def benchmark(self) -> Benchmark:
+        """The benchmark that `env` names."""
+        return load(self.env)
+
+    def connect(self) -> Model:
+        """The model that answers for the agents."""
+        return connect(self.model_spec, self.model_options)
+
+    @property
+    def model_spec(self) -> str:
+        """The model's name, as given or as in the harness."""
+        return self.model or self.harness.settings.model.name
+
+    @property
+    def model_options(self) -> dict[str, Any]:
+        """Backend options; a local model gets one instance for each episode that may run at once, up to the cores."""
+        options: dict[str, Any] = dict(self.harness.settings.model.options) if self.model is None else {}
+        options |= self.options or {}
+        if self.model_spec == "embedded" or self.model_spec.startswith("gguf:"):
+            options.setdefault("instances", max(1, min(self.concurrency, os.cpu_count() or 1)))
+        return options
+
+    def describe(self) -> dict[str, Any]:
+        """Everything that shapes the result, as plain data without secrets."""
+        hidden = {key: value for key, value in self.model_options.items() if key != "instances"}
+        return {
+            "harness": self.harness.version, "name": self.harness.settings.name, "env": self.env, "model": self.model_spec,
+            "options": hidden, "seed": self.seed, "memory": self.memory,
+        }  # fmt: skip
+
+
+def run(
+    harness: Harness | str, env: str, *, split: str = "valid", n: int = 40, model: str | None = None, options: Mapping[str, Any] | None = None,
+    memory: str | None = None, seed: int = 0, concurrency: int = 2, budget: str | None = None, out: str | None = None,
+    watch: Watch | None = None,
+) -> Evaluation:  # fmt: skip
+    """Play `n` tasks of `split` once each and return the mean score with its interval.
+
+    Goes on where an equal call was cut off. Raises HarnessError, EnvError, ModelRefused, RunStopped or JournalError.
+    """
+    setup = Setup(_loaded(harness), env, model, options, seed, concurrency, memory)
+    limit = Budget.parse(budget or "")
+    plan = {"command": "run", **setup.describe(), "split": split, "n": n, "budget": budget}
+    benchmark = setup.benchmark()
+    tasks = benchmark.tasks(split, n)
+
+    async def go(journal: Journal, model: Model) -> Evaluation:
+        agent, store = _equipped(setup, benchmark, model)
+        runner = Runner(benchmark, journal, seed=seed, concurrency=concurrency, watch=watch)
+        try:
+            fits = limit.episodes(agent.steps(benchmark))
+            jobs = [Job(agent, task) for task in tasks[: len(tasks) if fits is None else fits]]
+            results = await runner.run(jobs)
+        finally:
+            if store is not None:
+                store.close()
+        evaluation = _evaluated(journal, benchmark, results)
+        if journal.last("evaluation") is None:
+            journal.append("evaluation", evaluation.model_dump(mode="json", exclude={"folder"}))
+        return evaluation
+
+    return _in_folder(setup, plan, out, go)
+
+
+def evolve(
+    harness: Harness | str, env: str, *, recipe: str = "memrl", settings: Mapping[str, Any] | None = None, budget: str | None = None,
+    model: str | None = None, options: Mapping[str, Any] | None = None, proposer: str | None = None,
+    proposer_options: Mapping[str, Any] | None = None, split: str = "test", n: int = 50, seed: int = 0, concurrency: int = 2,
+    out: str | None = None, watch: Watch | None = None, say: Callable[[str], None] = lambda _: None,
+) -> Outcome:  # fmt: skip
+    """Evolve `harness` by `recipe` beside its control, examine both on `n` tasks of `split`, return the evidence.
+
+    The run folder keeps the journal, the memory, the lineage and the chosen harness (`best/`). Goes on where an equal
+    call was cut off. Raises HarnessError, EnvError, ModelRefused, RunStopped, JournalError or ValueError.
+    """
+    setup = Setup(_loaded(harness), env, model, options, seed, concurrency)
+    chosen = _recipe(recipe, **(settings or {}))
+    limit = Budget.parse(budget or "")
+    plan = {
+        "command": "evolve", **setup.describe(), "recipe": recipe, "settings": dict(settings or {}), "budget": budget,
+        "proposer": proposer, "proposer_options": dict(proposer_options or {}), "split": split, "n": n,
+    }  # fmt: skip
+    benchmark = setup.benchmark()
+    benchmark.tasks("train", 1), benchmark.tasks(split, n)  # a missing split is an error now, not after an hour
+
+    async def go(journal: Journal, model: Model) -> Outcome:
+        adviser = connect(proposer, proposer_options) if proposer else None
+        runner = Runner(benchmark, journal, seed=seed, concurrency=concurrency, watch=watch)
+        lab = Lab(setup.harness, benchmark, model, journal, runner, limit, seed, adviser, say)
+        try:
+            outcome = await _evolve(lab, chosen, Plan(split, n))
+            best = await chosen.choose(lab) if not (journal.folder / "best").exists() else None
+            if best is not None:
+                best.save(journal.folder / "best")
+            return outcome
+        finally:
+            lab.close()
+            if adviser is not None:
+                await adviser.close()
+
+    return _in_folder(setup, plan, out, go)
+
+
+def compare_runs(a: str, b: str) -> Comparison:
+    """Paired comparison of two finished runs on the tasks and episodes that both played; `b` is the candidate."""
+    sides = []
+    for folder in (a, b):
+        with Journal(folder, readonly=True) as journal:
+            sides.append(final_scores(journal))
+    return compare(*sides)
+
+
+def final_scores(journal: Journal) -> dict[tuple[str, int], float | None]:
+    """Scores of a run: all of a benchmark run, or the evolved arm's exam of an evolution."""
+    chosen: dict[str, Trajectory] = {}
+    for trajectory in journal.trajectories():
+        if trajectory.id.startswith(("run/", "exam/evolved/")):
+            chosen[trajectory.id] = trajectory  # of a gap that was filled later, the last one counts
+    if not chosen:
+        raise JournalError(f"{journal.folder}: no finished episodes to compare. Cure: let the run finish first")
+    return dict(scores(list(chosen.values())))
+
+
+def _loaded(harness: Harness | str) -> Harness:
+    return harness if isinstance(harness, Harness) else Harness.load(harness)
+
+
+def _equipped(setup: Setup, benchmark: Benchmark, model: Model) -> tuple[Agent, Any]:
+    if setup.memory is None:
+        return Agent.equip(setup.harness, model), None
+    from memory import Store
+
+    path = Path(setup.memory)
+    store = Store.open(path / "memory.db" if path.is_dir() else path, readonly=True)
+    recall = recall_from(store, setup.harness.settings.memory, benchmark.name)
+    return Agent.equip(setup.harness, model, recall), store
+
+
+def _evaluated(journal: Journal, benchmark: Benchmark, results: list[Trajectory]) -> Evaluation:
+    total = Budget()
+    for trajectory in results:
+        total.charge(trajectory)
+    return Evaluation(
+        folder=str(journal.folder),
+        mean=mean_interval(scores(results), reward_range=benchmark.reward_range),
+        solved=sum(t.score is not None and t.score >= benchmark.success_at for t in results),
+        cost=dict(total.spent),
+        cached=sum(t.cached for t in results),
+    )
+
+
+def _in_folder(setup: Setup, plan: dict[str, Any], out: str | None, go: Callable[[Journal, Model], Any]) -> Any:
+    """Open the run's journal and model, write down what the run is, and close both whatever happens."""
+    name = f"{plan['command']}-{setup.harness.settings.name}-{_digest(plan)}"
+    folder = Path(out) if out else Path("runs") / name
+
+    async def main(journal: Journal) -> Any:
+        model = setup.connect()
+        try:
+            return await go(journal, model)
+        finally:
+            await model.close()
+
+    with Journal(folder) as journal:
+        known = journal.last("plan")
+        if known is None:
+            journal.append("plan", plan | {"instar": _harness.__version__, "files": dict(setup.harness.files)})
+        else:
+            different = [key for key in plan if known.body.get(key) != plan[key]]
+            if different:
+                raise JournalError(
+                    f"{folder}: holds another run (it differs in {', '.join(different)}). Cure: choose another folder with --out"
+                )
+        return asyncio.run(main(journal))
+
+
+def _digest(plan: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(plan, sort_keys=True, default=str).encode()).hexdigest()[:8]

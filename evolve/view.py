@@ -1,0 +1,34 @@
+"""What the proposer sees of what happened: failures by default, because most edits that helped came from them."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from harness.trajectory import Trajectory
+
+View = Literal["failures", "successes", "both"]
+
+
+def select(view: View, trajectories: Sequence[Trajectory], success_at: float) -> list[Trajectory]:
+    """The scored trajectories that `view` shows; gaps teach nothing and are never shown."""
+    scored = [t for t in trajectories if t.score is not None]
+    if view == "both":
+        return scored
+    return (
+        [t for t in scored if (t.score or 0.0) < success_at]
+        if view == "failures"
+        else [t for t in scored if (t.score or 0.0) >= success_at]
+    )
+
+
+def transcript(trajectory: Trajectory, limit: int = 3000) -> str:
+    """A trajectory as text to read, the middle cut out when it is longer than `limit` characters."""
+    lines = [f"Task: {trajectory.goal}"]
+    for turn in trajectory.turns:
+        lines += [turn.observation, f"> {turn.action}"]
+    lines += [
+        trajectory.final,
+        f"Score: {trajectory.score} ({trajectory.status}{': ' + trajectory.reason if trajectory.reason else ''})",
+    ]
+    text = "\n".join(lines)
+    half = limit // 2
+    return text if len(text) <= limit else f"{text[:half]}\n[...]\n{text[-half:]}"

@@ -1,0 +1,94 @@
+"""Every provider that litellm knows. It costs seconds to import, so only the first model of this kind pays for it.
+
+Its price list comes with the package, never from the network; its retries, its telemetry and its advertisements are off.
+"""
+
+import os
+import time
+from typing import Any
+
+from harness.model import Completion, ModelRefused, Request
+from harness.models.chat import ChatModel
+from harness.models.wire import fault_from, read_answer
+
+
+class LiteLLMModel(ChatModel):
+    """A model by litellm's name, 'PROVIDER/NAME'. litellm finds the provider's key, or `api_key_env` names it.
+
+    `timeout` in seconds. Dollars come from `price_in` and `price_out` (per million tokens), else from litellm's list.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        api_base: str | None = None,
+        api_key_env: str | None = None,
+        timeout: float = 120.0,
+        price_in: float | None = None,
+        price_out: float | None = None,
+        logprobs: bool = False,
+        name: str | None = None,
+    ) -> None:
+        super().__init__(name or f"litellm/{model}", api_base or model.partition("/")[0], price_in, price_out)
+        self._litellm = _library()
+        try:
+            _, provider, _, _ = self._litellm.get_llm_provider(model, api_base=api_base)
+            supported = self._litellm.get_supported_openai_params(model=model, custom_llm_provider=provider) or []
+        except self._litellm.BadRequestError as error:
+            raise ModelRefused(f"litellm knows no provider for {model!r}: write PROVIDER/NAME") from error
+        self.model = model
+        self._key_hint = f"check the key in {api_key_env or 'the environment variable of this provider'}"
+        self._fixed: dict[str, Any] = {"timeout": timeout, "num_retries": 0, "max_retries": 0}
+        self._key = None
+        if api_base is not None:
+            self._fixed["api_base"] = api_base
+        if api_key_env is not None:
+            self._key = os.environ.get(api_key_env, "").strip()
+            if not self._key:
+                raise ModelRefused(f"the environment variable {api_key_env} holds no key for {model}: export it")
+            self._fixed["api_key"] = self._key
+        self._extra = {"logprobs": True} if logprobs else {}
+        if "seed" not in supported:
+            self.learn("seed", "takes no seed: its answers are not repeatable")
+        if "response_format" not in supported:
+            self.learn("response_format", "takes no response_format: choices are matched in its plain text")
+
+    async def complete(self, request: Request) -> Completion:
+        """Answer `request`; a `prompt` is sent as one user message."""
+        if request.schema_ is not None and "response_format" in self.lacks:
+            raise ModelRefused(f"{self.name} cannot hold a JSON schema: use another model")
+        began = time.perf_counter()
+        answer = await self._chat(request, self._extra)
+        dollars = answer.pop("_dollars", None)
+        read = read_answer(answer, request, name=self.name, seconds=time.perf_counter() - began, prices=self.prices)
+        if self.prices is None and dollars:  # litellm says 0 where it does not know
+            return read.model_copy(update={"usage": read.usage.model_copy(update={"dollars": dollars})})
+        return read
+
+    async def close(self) -> None:
+        """litellm keeps its own connections."""
+
+    async def _ask(self, endpoint: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        import openai
+
+        try:
+            response = await self._litellm.acompletion(model=self.model, **self._fixed, **arguments)
+        except openai.OpenAIError as error:
+            raise fault_from(
+                error, name=self.name, address=self.address, key_hint=self._key_hint, secret=self._key
+            ) from error
+        answer: dict[str, Any] = response.model_dump()
+        answer["_dollars"] = response._hidden_params.get("response_cost")
+        return answer
+
+
+def _library() -> Any:
+    os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else the import asks the network
+    try:
+        import litellm
+    except ImportError as error:
+        raise ModelRefused(f"this model needs litellm ({error}): pip install 'instar[litellm]'") from error
+    litellm.telemetry = False
+    litellm.suppress_debug_info = True
+    return litellm

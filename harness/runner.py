@@ -1,0 +1,216 @@
+"""The runner plays many episodes at once, writes each down, and never does the same work twice.
+
+An episode has a key made of what it is (phase, arm, task, number). A key that the journal has finished is served from
+the journal; one that was cut off is played again, with the answers its first try already paid for. What the
+infrastructure breaks is retried, then recorded as a gap; a fault that would break every episode stops the run instead.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from envs import Benchmark, Task
+from envs.env import EnvFault
+from harness.agent import Player
+from harness.episode import Episode, EpisodeLimit
+from harness.journal import Journal
+from harness.model import Completion, ContextOverflow, ModelFault
+from harness.trajectory import Trajectory, Turn
+
+
+class RunStopped(Exception):
+    """The run cannot go on; what finished is kept, and the same command goes on from there."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One episode to play. Phase, arm, task id and number name it; two arms with the same task and number share their luck."""
+
+    player: Player
+    task: Task
+    number: int = 0
+    arm: str = "agent"
+    phase: str = "run"
+
+    @property
+    def key(self) -> str:
+        """The episode's name in the journal."""
+        return f"{self.phase}/{self.arm}/{self.task.id}/{self.number}"
+
+
+@dataclass
+class Progress:
+    """What a display needs: finished, in all, gaps, and the sum of scores."""
+
+    total: int = 0
+    done: int = 0
+    gaps: int = 0
+    scores: float = 0.0
+    phase: str = ""
+
+
+@dataclass
+class Runner:
+    """Plays jobs on `benchmark` into `journal`. `concurrency` episodes at once; `retries` of a broken world or model."""
+
+    benchmark: Benchmark
+    journal: Journal
+    seed: int = 0
+    concurrency: int = 4
+    retries: int = 3
+    patience: int = 5  # gaps in a row, with no success since the start of the batch, that stop the run
+    watch: Callable[[Progress], None] | None = None
+    _answers: dict[str, Completion] | None = field(default=None, repr=False)
+
+    async def run(self, jobs: Sequence[Job]) -> list[Trajectory]:
+        """Trajectories of `jobs`, in their order. Raises RunStopped, ModelRefused, HarnessError or JournalError."""
+        keys = [job.key for job in jobs]
+        if len(set(keys)) != len(keys):
+            raise ValueError(f"two jobs have the same key: {next(key for key in keys if keys.count(key) > 1)}")
+        phase = jobs[0].phase if jobs else ""
+        progress = Progress(total=len(jobs), phase=phase)
+        settled = self.journal.last("batch", phase) is not None
+        results: list[Trajectory | None] = [None] * len(jobs)
+        waiting: list[int] = []
+        for index, key in enumerate(keys):
+            found = self.journal.trajectory(key)
+            if found is None or (found.status == "gap" and not settled):
+                waiting.append(index)  # a gap is missing data: as long as nothing was decided on it, it may be filled
+            else:
+                results[index] = found
+                self._count(progress, found)
+        queue = iter(waiting)
+        failures: list[str] = []
+        succeeded = bool(progress.done - progress.gaps)
+
+        async def worker() -> None:
+            nonlocal succeeded
+            for index in queue:
+                result = await self._play(jobs[index])
+                results[index] = result
+                self._count(progress, result)
+                if result.status != "gap":
+                    succeeded = True
+                else:
+                    failures.append(result.reason)
+                    if not succeeded and len(failures) >= self.patience:
+                        raise RunStopped(
+                            f"the first {len(failures)} episodes were all lost: {failures[-1]}. "
+                            "Cure: mend that, then give the same command again; nothing that had finished is lost"
+                        )
+
+        await _together([worker() for _ in range(min(self.concurrency, len(waiting)))])
+        finished = [result for result in results if result is not None]
+        if phase and not settled:
+            self.journal.append(
+                "batch", {"episodes": len(finished), "gaps": sum(r.status == "gap" for r in finished)}, phase
+            )
+        return finished
+
+    def _count(self, progress: Progress, result: Trajectory) -> None:
+        progress.done += 1
+        progress.gaps += result.status == "gap"
+        progress.scores += result.score or 0.0
+        if self.watch is not None:
+            self.watch(progress)
+
+    async def _play(self, job: Job) -> Trajectory:
+        first = sum(1 for _ in self.journal.events("start", job.key))
+        for attempt in range(first, first + self.retries + 1):
+            result = await self._attempt(job, attempt)
+            if result.status != "gap" or attempt == first + self.retries or not result.reason.startswith("environment"):
+                self.journal.finish(result, attempt)
+                return result
+            await asyncio.sleep(0.2 * 2 ** (attempt - first))
+        raise AssertionError("unreachable")
+
+    async def _attempt(self, job: Job, attempt: int) -> Trajectory:
+        limits = getattr(getattr(job.player, "harness", None), "settings", None)
+        self.journal.append("start", {"attempt": attempt}, job.key)
+        earlier = self._earlier(job.key)
+        answers = self._record()
+
+        def lookup(digest: str) -> Completion | None:
+            return answers.get(digest)
+
+        def record(turn: Turn) -> None:
+            for number, call in enumerate(turn.calls):
+                if call.digest in earlier and call.cached:  # paid by this very episode before it was cut off
+                    calls = list(turn.calls)
+                    calls[number] = call.model_copy(update={"cached": False})
+                    turn = turn.model_copy(update={"calls": tuple(calls)})
+                self._learn(call.digest, turn, number)
+            self.journal.append(
+                "step", {"attempt": attempt, "turn": turn.model_dump(mode="json", exclude_defaults=True)}, job.key
+            )
+
+        env = self.benchmark.make_env()
+        episode = Episode(
+            env, self.benchmark, job.task, number=job.number, run_seed=self.seed, max_steps=job.player.steps(self.benchmark),
+            max_tokens=limits.limits.tokens if limits else 0, max_invalid=limits.limits.invalid if limits else 5,
+            record=record, lookup=lookup,
+        )  # fmt: skip
+        started = time.time()
+        status, reason = "done", ""
+        try:
+            async with asyncio.timeout(limits.limits.seconds if limits else 600.0):
+                await episode.start()
+                await job.player.play(episode)
+        except EpisodeLimit as limit:
+            status, reason = "truncated", str(limit)
+        except ContextOverflow as overflow:
+            status, reason = "truncated", f"the prompt did not fit the model: {overflow}"
+        except ModelFault as fault:
+            status, reason = "gap", f"model: {fault}"
+        except EnvFault as fault:
+            status, reason = "gap", f"environment: {fault}"
+        except TimeoutError:
+            status, reason = (
+                "gap",
+                f"time-out: the episode took more than {limits.limits.seconds if limits else 600:.0f} s",
+            )
+        finally:
+            await env.close()
+        return Trajectory(
+            id=job.key, task=job.task.id, split=job.task.split, goal=job.task.goal, episode=job.number, seed=episode.seed,
+            harness=job.player.version, model=job.player.model_name, turns=tuple(episode.turns), final=episode.observation.text,
+            score=None if status == "gap" else self.benchmark.score(episode.rewards), status=status, reason=reason,
+            arm=job.arm, started=started, seconds=time.time() - started,
+        )  # fmt: skip
+
+    def _earlier(self, key: str) -> set[str]:
+        """Digests of the calls that earlier tries of this episode paid for."""
+        calls = (call for event in self.journal.events("step", key) for call in event.body["turn"].get("calls", ()))
+        return {call["digest"] for call in calls if not call.get("cached")}
+
+    def _record(self) -> dict[str, Completion]:
+        if self._answers is None:
+            self._answers = {}
+            for event in self.journal.events("step"):
+                turn = Turn.model_validate(event.body["turn"])
+                for number, call in enumerate(turn.calls):
+                    self._learn(call.digest, turn, number)
+        return self._answers
+
+    def _learn(self, digest: str, turn: Turn, number: int) -> None:
+        if self._answers is None or digest in self._answers:
+            return
+        call = turn.calls[number]
+        self._answers[digest] = Completion(
+            text=call.output, tool_calls=call.tool_calls, finish_reason=call.finish_reason, usage=call.usage,
+            prompt_ids=call.prompt_ids, output_ids=call.output_ids, output_logprobs=call.output_logprobs,
+        )  # fmt: skip
+
+
+async def _together(tasks: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Run workers until all end; the first error cancels the rest and is raised by itself."""
+    running = [asyncio.ensure_future(task) for task in tasks]
+    try:
+        await asyncio.gather(*running)
+    except BaseException:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+        raise
