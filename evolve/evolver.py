@@ -72,6 +72,7 @@ async def evolve(lab: Lab, recipe: Recipe, plan: Plan) -> Outcome:
         stopped = str(reason)  # what was found until then is still examined and returned
         lab.say(f"stopped early: {stopped}")
     best = await recipe.choose(lab)
+    lab.keep(best)
     outcome = await _examine(lab, recipe, best, exam, plan, stopped)
     lab.record("outcome", outcome.model_dump(mode="json"))
     return outcome

@@ -129,6 +129,17 @@ class Lab:
         self.record("remembered", body, key)
         return len(new)
 
+    def keep(self, harness: Harness) -> None:
+        """Put the chosen harness into `best/` of the run folder, whole or not at all."""
+        import shutil
+
+        target, part = self.folder / "best", self.folder / "best.part"
+        if target.exists():
+            return
+        shutil.rmtree(part, ignore_errors=True)
+        harness.save(part)
+        part.rename(target)
+
     def mean(self, trajectories: Sequence[Trajectory]) -> Mean:
         """Mean score with its interval."""
         return mean_interval(scores(trajectories), reward_range=self.benchmark.reward_range)

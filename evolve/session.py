@@ -8,10 +8,10 @@ import asyncio
 import hashlib
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -33,7 +33,26 @@ from harness.recall import recall_from
 from harness.runner import Job, Progress, Runner
 from harness.trajectory import Trajectory
 
+if TYPE_CHECKING:
+    from memory import Store
+
+#: Episodes between two looks at the budget.
+_CHUNK = 8
 Watch = Callable[[Progress], None]
+T = TypeVar("T")
+
+
+def _silent(_: str) -> None:
+    """Says nothing."""
+
+
+class Evolution(BaseModel):
+    """What an evolution found; `folder` holds its journal, its memory, and the chosen harness in `best/`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    folder: str
+    outcome: Outcome
 
 
 class Evaluation(BaseModel):
@@ -82,23 +101,39 @@ class Setup:
             options.setdefault("instances", max(1, min(self.concurrency, os.cpu_count() or 1)))
         return options
 
+    def memory_digest(self) -> str | None:
+        """Hash of what there is to recall, since that shapes the result and may change between two calls."""
+        if self.memory is None:
+            return None
+        with self.store() as store:
+            items = [(i.id, i.version, i.stats.utility) for scope in store.scopes() for i in store.items(scope)]
+        return hashlib.sha256(json.dumps(sorted(items)).encode()).hexdigest()[:16]
+
+    def store(self) -> "Store":
+        """The memory to recall from, for reading. Raises MemoryFault."""
+        from memory import Store
+
+        path = Path(self.memory or "")
+        return Store.open(path / "memory.db" if path.is_dir() else path, readonly=True)
+
     def describe(self) -> dict[str, Any]:
         """Everything that shapes the result, as plain data without secrets."""
         hidden = {key: value for key, value in self.model_options.items() if key != "instances"}
         return {
             "harness": self.harness.version, "name": self.harness.settings.name, "env": self.env, "model": self.model_spec,
-            "options": hidden, "seed": self.seed, "memory": self.memory,
+            "options": hidden, "seed": self.seed, "memory": self.memory_digest(),
         }  # fmt: skip
 
 
 def run(
     harness: Harness | str, env: str, *, split: str = "valid", n: int = 40, model: str | None = None, options: Mapping[str, Any] | None = None,
     memory: str | None = None, seed: int = 0, concurrency: int = 2, budget: str | None = None, out: str | None = None,
-    watch: Watch | None = None,
+    watch: Watch | None = None, say: Callable[[str], None] = _silent,
 ) -> Evaluation:  # fmt: skip
     """Play `n` tasks of `split` once each and return the mean score with its interval.
 
-    Goes on where an equal call was cut off. Raises HarnessError, EnvError, ModelRefused, RunStopped or JournalError.
+    Goes on where an equal call was cut off, and fills the gaps of one that was not. A budget may leave tasks unplayed.
+    Raises HarnessError, EnvError, ModelRefused, RunStopped, JournalError, MemoryFault or ValueError.
     """
     setup = Setup(_loaded(harness), env, model, options, seed, concurrency, memory)
     limit = Budget.parse(budget or "")
@@ -109,16 +144,16 @@ def run(
     async def go(journal: Journal, model: Model) -> Evaluation:
         agent, store = _equipped(setup, benchmark, model)
         runner = Runner(benchmark, journal, seed=seed, concurrency=concurrency, watch=watch)
+        say(f"{len(tasks)} episodes of at most {agent.steps(benchmark)} steps; journal: {journal.folder}")
         try:
-            fits = limit.episodes(agent.steps(benchmark))
-            jobs = [Job(agent, task) for task in tasks[: len(tasks) if fits is None else fits]]
-            results = await runner.run(jobs)
+            results = await _within(limit, runner, [Job(agent, task) for task in tasks], agent.steps(benchmark))
         finally:
             if store is not None:
                 store.close()
+        if len(results) < len(tasks):
+            say(f"the budget ended after {len(results)} of {len(tasks)} episodes ({limit.describe()})")
         evaluation = _evaluated(journal, benchmark, results)
-        if journal.last("evaluation") is None:
-            journal.append("evaluation", evaluation.model_dump(mode="json", exclude={"folder"}))
+        journal.append("evaluation", evaluation.model_dump(mode="json", exclude={"folder"}))
         return evaluation
 
     return _in_folder(setup, plan, out, go)
@@ -128,8 +163,8 @@ def evolve(
     harness: Harness | str, env: str, *, recipe: str = "memrl", settings: Mapping[str, Any] | None = None, budget: str | None = None,
     model: str | None = None, options: Mapping[str, Any] | None = None, proposer: str | None = None,
     proposer_options: Mapping[str, Any] | None = None, split: str = "test", n: int = 50, seed: int = 0, concurrency: int = 2,
-    out: str | None = None, watch: Watch | None = None, say: Callable[[str], None] = lambda _: None,
-) -> Outcome:  # fmt: skip
+    out: str | None = None, watch: Watch | None = None, say: Callable[[str], None] = _silent,
+) -> Evolution:  # fmt: skip
     """Evolve `harness` by `recipe` beside its control, examine both on `n` tasks of `split`, return the evidence.
 
     The run folder keeps the journal, the memory, the lineage and the chosen harness (`best/`). Goes on where an equal
@@ -145,16 +180,15 @@ def evolve(
     benchmark = setup.benchmark()
     benchmark.tasks("train", 1), benchmark.tasks(split, n)  # a missing split is an error now, not after an hour
 
-    async def go(journal: Journal, model: Model) -> Outcome:
+    async def go(journal: Journal, model: Model) -> Evolution:
         adviser = connect(proposer, proposer_options) if proposer else None
         runner = Runner(benchmark, journal, seed=seed, concurrency=concurrency, watch=watch)
         lab = Lab(setup.harness, benchmark, model, journal, runner, limit, seed, adviser, say)
+        say(
+            f"recipe {recipe}; exam: 2 x {n} episodes of at most {lab.agent().steps(benchmark)} steps; journal: {journal.folder}"
+        )
         try:
-            outcome = await _evolve(lab, chosen, Plan(split, n))
-            best = await chosen.choose(lab) if not (journal.folder / "best").exists() else None
-            if best is not None:
-                best.save(journal.folder / "best")
-            return outcome
+            return Evolution(folder=str(journal.folder), outcome=await _evolve(lab, chosen, Plan(split, n)))
         finally:
             lab.close()
             if adviser is not None:
@@ -187,15 +221,28 @@ def _loaded(harness: Harness | str) -> Harness:
     return harness if isinstance(harness, Harness) else Harness.load(harness)
 
 
-def _equipped(setup: Setup, benchmark: Benchmark, model: Model) -> tuple[Agent, Any]:
+def _equipped(setup: Setup, benchmark: Benchmark, model: Model) -> tuple[Agent, "Store | None"]:
     if setup.memory is None:
         return Agent.equip(setup.harness, model), None
-    from memory import Store
-
-    path = Path(setup.memory)
-    store = Store.open(path / "memory.db" if path.is_dir() else path, readonly=True)
+    store = setup.store()
     recall = recall_from(store, setup.harness.settings.memory, benchmark.name)
     return Agent.equip(setup.harness, model, recall), store
+
+
+async def _within(limit: Budget, runner: Runner, jobs: list[Job], steps: int) -> list[Trajectory]:
+    """Play jobs in order, a few at a time, as long as the budget certainly pays the next few."""
+    results: list[Trajectory] = []
+    while len(results) < len(jobs) and not limit.exhausted():
+        fits = limit.episodes(steps)
+        some = jobs[len(results) : len(results) + (_CHUNK if fits is None else min(_CHUNK, fits))]
+        if limit == Budget():
+            some = jobs
+        if not some:
+            break
+        for trajectory in await runner.run(some, settle=False):
+            limit.charge(trajectory)
+            results.append(trajectory)
+    return results
 
 
 def _evaluated(journal: Journal, benchmark: Benchmark, results: list[Trajectory]) -> Evaluation:
@@ -211,17 +258,18 @@ def _evaluated(journal: Journal, benchmark: Benchmark, results: list[Trajectory]
     )
 
 
-def _in_folder(setup: Setup, plan: dict[str, Any], out: str | None, go: Callable[[Journal, Model], Any]) -> Any:
+def _in_folder(setup: Setup, plan: dict[str, Any], out: str | None, go: Callable[[Journal, Model], Awaitable[T]]) -> T:
     """Open the run's journal and model, write down what the run is, and close both whatever happens."""
     name = f"{plan['command']}-{setup.harness.settings.name}-{_digest(plan)}"
     folder = Path(out) if out else Path("runs") / name
 
-    async def main(journal: Journal) -> Any:
-        model = setup.connect()
+    async def main(journal: Journal) -> T:
         try:
             return await go(journal, model)
         finally:
             await model.close()
+
+    model = setup.connect()  # a wrong name or a missing file is an error before anything is written
 
     with Journal(folder) as journal:
         known = journal.last("plan")

@@ -60,24 +60,28 @@ class Runner:
     seed: int = 0
     concurrency: int = 4
     retries: int = 3
-    patience: int = 5  # gaps in a row, with no success since the start of the batch, that stop the run
+    patience: int = 3  # episodes lost, with none that went well in the batch, that stop the run
     watch: Callable[[Progress], None] | None = None
     _answers: dict[str, Completion] | None = field(default=None, repr=False)
 
-    async def run(self, jobs: Sequence[Job]) -> list[Trajectory]:
-        """Trajectories of `jobs`, in their order. Raises RunStopped, ModelRefused, HarnessError or JournalError."""
+    async def run(self, jobs: Sequence[Job], *, settle: bool = True) -> list[Trajectory]:
+        """Trajectories of `jobs`, in their order. Raises RunStopped, ModelRefused, HarnessError or JournalError.
+
+        A batch that is to be built upon is settled: its gaps stay gaps, so that what was decided on it stays true. Other
+        gaps are missing data that the next call fills.
+        """
         keys = [job.key for job in jobs]
         if len(set(keys)) != len(keys):
             raise ValueError(f"two jobs have the same key: {next(key for key in keys if keys.count(key) > 1)}")
         phase = jobs[0].phase if jobs else ""
         progress = Progress(total=len(jobs), phase=phase)
-        settled = self.journal.last("batch", phase) is not None
+        settled = settle and self.journal.last("batch", phase) is not None
         results: list[Trajectory | None] = [None] * len(jobs)
         waiting: list[int] = []
         for index, key in enumerate(keys):
             found = self.journal.trajectory(key)
             if found is None or (found.status == "gap" and not settled):
-                waiting.append(index)  # a gap is missing data: as long as nothing was decided on it, it may be filled
+                waiting.append(index)
             else:
                 results[index] = found
                 self._count(progress, found)
@@ -103,7 +107,7 @@ class Runner:
 
         await _together([worker() for _ in range(min(self.concurrency, len(waiting)))])
         finished = [result for result in results if result is not None]
-        if phase and not settled:
+        if settle and phase and not settled:
             self.journal.append(
                 "batch", {"episodes": len(finished), "gaps": sum(r.status == "gap" for r in finished)}, phase
             )

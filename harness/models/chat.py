@@ -11,7 +11,7 @@ from harness.models.wire import chat_arguments, log
 
 
 class ChatModel(ABC):
-    """Base of the backends that speak the OpenAI shape; `lacks` names the features that the server turned out to lack."""
+    """Base of the backends that speak the OpenAI shape; `lacks` names what the server turned out to lack."""
 
     def __init__(self, name: str, address: str, price_in: float | None, price_out: float | None) -> None:
         if (price_in is None) != (price_out is None):

@@ -1,6 +1,6 @@
 """Every provider that litellm knows. It costs seconds to import, so only the first model of this kind pays for it.
 
-Its price list comes with the package, never from the network; its retries, its telemetry and its advertisements are off.
+Its price list comes with the package, never from the network; its retries, telemetry and advertisements are off.
 """
 
 import os

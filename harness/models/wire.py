@@ -181,7 +181,7 @@ def fault_from(error: Any, *, name: str, address: str, key_hint: str, secret: st
         )
     if status == 429 and code == "insufficient_quota":
         return ModelRefused(f"{address}: the account has no money left for {name} ({said})")
-    if status in (409, 425, 429) or (status >= 500 and status != 501):
+    if status < 400 or status in (409, 425, 429) or (status >= 500 and status != 501):
         return ModelFault(f"{address} answered {status} ({name}): {said}", retry_after=_retry_after(error))
     return ModelRefused(f"{address} refused the request to {name} ({status}): {said}")
 
@@ -210,8 +210,8 @@ def _overflow(said: str, body: Mapping[str, Any]) -> tuple[int | None, int | Non
 
 def _retry_after(error: Any) -> float | None:
     """Seconds to wait, from Retry-After as a number or a date."""
-    headers = getattr(getattr(error, "response", None), "headers", None) or {}
-    value = headers.get("retry-after")
+    answer = getattr(getattr(error, "response", None), "headers", None) or {}
+    value = (getattr(error, "litellm_response_headers", None) or answer).get("retry-after")
     if not value:
         return None
     try:

@@ -1,0 +1,78 @@
+"""Progress of long work: what is being played, how far it is, how long it may take, and the score so far.
+
+On a terminal it is one live line; in a pipe or a log it is a plain line now and then, so that silence never looks like
+a hang.
+"""
+
+import sys
+import time
+from types import TracebackType
+from typing import Any, Self
+
+from harness.runner import Progress
+
+_EVERY = 15.0  # seconds between plain lines
+
+
+class Display:
+    """Shows progress on standard error; `quiet` shows nothing."""
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self.quiet = quiet
+        self._live: Any = None
+        self._task: Any = None
+        self._phase = ""
+        self._began = self._last = time.monotonic()
+
+    def __enter__(self) -> Self:
+        if not self.quiet and sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+            from rich.progress import Progress as Live
+
+            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))
+            rest = (TextColumn("{task.fields[score]}"), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+            self._live = Live(*columns, *rest, console=Console(stderr=True), transient=True)
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def watch(self, progress: Progress) -> None:
+        """One more episode has ended."""
+        if self.quiet:
+            return
+        scored = progress.done - progress.gaps
+        score = f"mean {progress.scores / scored:.2f}" if scored else "no score yet"
+        score += f", {progress.gaps} missing" if progress.gaps else ""
+        if progress.phase != self._phase:
+            self._phase, self._began, self._task = progress.phase, time.monotonic(), None
+        if self._live is not None:
+            if self._task is None:
+                for task in list(self._live.task_ids):
+                    self._live.remove_task(task)
+                self._task = self._live.add_task(progress.phase, total=progress.total, score=score)
+            self._live.update(self._task, completed=progress.done, total=progress.total, score=score)
+            return
+        now = time.monotonic()
+        if now - self._last >= _EVERY:
+            self._last = now
+            left = (now - self._began) / max(1, progress.done) * (progress.total - progress.done)
+            print(
+                f"{progress.phase}: {progress.done}/{progress.total}, {score}, about {left:.0f} s left",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    def say(self, text: str) -> None:
+        """A line worth keeping."""
+        if self.quiet:
+            return
+        if self._live is not None:
+            self._live.console.print(text, markup=False, highlight=False)
+        else:
+            print(text, file=sys.stderr, flush=True)
