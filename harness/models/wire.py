@@ -179,7 +179,7 @@ def fault_from(error: Any, *, name: str, address: str, key_hint: str, secret: st
         return ModelRefused(
             f"{address} has no model or path for {name!r} ({said}): check the model's name and api_base"
         )
-    if status == 429 and code == "insufficient_quota":
+    if status == 429 and "insufficient_quota" in (code + said):
         return ModelRefused(f"{address}: the account has no money left for {name} ({said})")
     if status < 400 or status in (409, 425, 429) or (status >= 500 and status != 501):
         return ModelFault(f"{address} answered {status} ({name}): {said}", retry_after=_retry_after(error))

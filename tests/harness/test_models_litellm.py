@@ -1,0 +1,102 @@
+import asyncio
+import sys
+
+import pytest
+from openai_stub import Stub
+
+from harness.model import Completion, ContextOverflow, Message, ModelFault, ModelRefused, Request
+from harness.models.litellm_api import LiteLLMModel
+
+CHAT = Request(messages=(Message(role="user", content="hello there"),))
+CHOICE = Request(messages=(Message(role="user", content="where to?"),), choices=("go left", "go right"))
+
+
+def ask(stub: Stub, *requests: Request, **options) -> list[Completion]:
+    async def all_of_them():
+        model = LiteLLMModel("hosted_vllm/tiny", api_base=stub.url, **options)
+        try:
+            return [await model.complete(request) for request in requests]
+        finally:
+            await model.close()
+
+    return asyncio.run(all_of_them())
+
+
+def test_a_missing_extra_is_refused_with_its_cure(monkeypatch):
+    monkeypatch.setitem(sys.modules, "litellm", None)
+    with pytest.raises(ModelRefused, match=r"pip install 'instar\[litellm\]'"):
+        LiteLLMModel("anthropic/claude")
+
+
+class TestWithLiteLLM:
+    """Real litellm against a real local server."""
+
+    @pytest.fixture(autouse=True)
+    def _library(self, monkeypatch):
+        monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+        pytest.importorskip("litellm", reason="litellm is not installed: pip install 'instar[litellm]'")
+
+    def test_a_chat_comes_back_with_its_text_and_usage(self):
+        with Stub() as stub:
+            (answer,) = ask(stub, CHAT)
+        assert answer.text == "you said 2 words"
+        assert (answer.usage.prompt_tokens, answer.usage.cached_tokens, answer.usage.output_tokens) == (2, 1, 4)
+        assert answer.usage.dollars is None
+
+    def test_prices_that_are_given_are_used(self):
+        with Stub() as stub:
+            (answer,) = ask(stub, CHAT, price_in=1, price_out=2)
+        assert answer.usage.dollars == pytest.approx(10e-6)
+
+    def test_a_known_model_costs_what_the_price_list_says(self):
+        async def once(stub):
+            model = LiteLLMModel("openai/gpt-4o-mini", api_base=stub.url, api_key_env="A_KEY")
+            return await model.complete(CHAT)
+
+        with Stub() as stub, pytest.MonkeyPatch.context() as patch:
+            patch.setenv("A_KEY", "some-key-123")
+            answer = asyncio.run(once(stub))
+        assert answer.usage.dollars is not None
+        assert 0 < answer.usage.dollars < 1e-4
+        assert stub.keys == ["some-key-123"]
+
+    def test_choices_come_back_bare_with_or_without_a_format(self):
+        with Stub(reply=lambda body: "go right") as stub:
+            assert ask(stub, CHOICE)[0].text == "go right"
+            assert "response_format" in stub.seen[0][1]
+        with Stub(reply=lambda body: "Go right!", response_format=False) as stub:
+            assert ask(stub, CHOICE)[0].text == "go right"
+
+    def test_a_prompt_is_sent_as_one_user_message(self):
+        with Stub() as stub:
+            ask(stub, Request(prompt="once upon a time"))
+        assert stub.seen[0][1]["messages"] == [{"role": "user", "content": "once upon a time"}]
+
+    @pytest.mark.parametrize(
+        ("fault", "kind"),
+        [
+            ("429", ModelFault),
+            ("quota", ModelRefused),
+            ("500", ModelFault),
+            ("drop", ModelFault),
+            ("not_json", ModelFault),
+            ("401", ModelRefused),
+            ("404", ModelRefused),
+            ("400", ModelRefused),
+            ("overflow", ContextOverflow),
+        ],
+    )
+    def test_each_failure_has_its_kind_and_is_tried_once(self, fault, kind):
+        with Stub(faults=[fault]) as stub, pytest.raises(kind) as caught:
+            ask(stub, CHAT)
+        assert len(stub.seen) == 1
+        if fault == "429":
+            assert caught.value.retry_after == 7.0
+
+    def test_a_server_that_hangs_is_a_fault(self):
+        with Stub(faults=["hang"]) as stub, pytest.raises(ModelFault):
+            ask(stub, CHAT, timeout=0.3)
+
+    def test_a_provider_that_nobody_knows_is_refused(self):
+        with pytest.raises(ModelRefused, match="PROVIDER/NAME"):
+            LiteLLMModel("no-such-provider/model")
