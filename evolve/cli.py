@@ -1,7 +1,7 @@
 """The command line: thin, because everything it does can be done from Python too.
 
-A fault of input or infrastructure is one clear line and exit status 1, never a traceback; Ctrl-C stops cleanly, says how
-to go on, and exits with 130. Heavy imports happen inside commands, so that `--help` is instant.
+A fault of input or infrastructure is one clear line and exit status 1, never a traceback; Ctrl-C stops cleanly, says
+how to go on, and exits with 130. Heavy imports happen inside commands, so that `--help` is instant.
 """
 
 import os
@@ -78,7 +78,8 @@ def init(
 
     load(starter).save(folder)
     typer.echo(
-        f"{folder} is ready: read {folder}/harness.toml and {folder}/prompts/, then:\n  instar run {folder} --env household --n 10"
+        f"{folder} is ready: read {folder}/harness.toml and {folder}/prompts/, then:\n"
+        f"  instar run {folder} --env household --n 10"
     )
 
 
@@ -97,8 +98,9 @@ def run(
 
     with Display(quiet=json) as display:
         found = go(
-            harness, env, split=split, n=n, model=_model(model, gguf), options=_options(api_base, api_key_env), memory=memory,
-            seed=seed, concurrency=concurrency, budget=budget, out=str(out) if out else None, watch=display.watch, say=display.say,
+            harness, env, split=split, n=n, model=_model(model, gguf), options=_options(api_base, api_key_env),
+            memory=memory, seed=seed, concurrency=concurrency, budget=budget, out=str(out) if out else None,
+            watch=display.watch, say=display.say,
         )  # fmt: skip
     if json:
         typer.echo(found.model_dump_json())
@@ -112,10 +114,14 @@ def run(
 def evolve(
     harness: HarnessArg, env: Env = "household",
     recipe: Annotated[str, typer.Option("--recipe", "-r", help="memrl (memory), reflect (prompts).")] = "memrl",
-    settings: Annotated[list[str] | None, typer.Option("--set", "-s", help="A setting of the recipe, such as rounds=5; repeatable.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", "-s", help="A setting of the recipe, such as rounds=5; repeatable.")
+    ] = None,
     budget: BudgetOpt = None,
     model: ModelOpt = None, gguf: Gguf = None, api_base: ApiBase = None, api_key_env: ApiKeyEnv = None,
-    proposer: Annotated[str | None, typer.Option(help="A model that proposes edits or writes reflections; it uses the same --api-base.")] = None,
+    proposer: Annotated[
+        str | None, typer.Option(help="A model that proposes edits or writes reflections; it uses the same --api-base.")
+    ] = None,
     split: Annotated[str, typer.Option(help="The split of the final exam.")] = "test",
     n: Annotated[int, typer.Option("--n", "-n", min=2, help="Tasks in the final exam.")] = 50,
     seed: Seed = 0, concurrency: Concurrency = 2, out: Out = None, json: Json = False,
@@ -127,8 +133,9 @@ def evolve(
     options = _options(api_base, api_key_env)
     with Display(quiet=json) as display:
         found = go(
-            harness, env, recipe=recipe, settings=_settings(settings or []), budget=budget, model=_model(model, gguf), options=options,
-            proposer=proposer, proposer_options=options, split=split, n=n, seed=seed, concurrency=concurrency,
+            harness, env, recipe=recipe, settings=_settings(settings or []), budget=budget,
+            model=_model(model, gguf), options=options, proposer=proposer, proposer_options=options,
+            split=split, n=n, seed=seed, concurrency=concurrency,
             out=str(out) if out else None, watch=display.watch, say=display.say,
         )  # fmt: skip
     if json:
@@ -143,7 +150,8 @@ def evolve(
 
 @app.command()
 def compare(
-    a: Annotated[Path, typer.Argument(help="The baseline's run folder.")], b: Annotated[Path, typer.Argument(help="The candidate's run folder.")],
+    a: Annotated[Path, typer.Argument(help="The baseline's run folder.")],
+    b: Annotated[Path, typer.Argument(help="The candidate's run folder.")],
     json: Json = False,
 ) -> None:  # fmt: skip
     """Compare two runs, paired by task and episode."""

@@ -1,4 +1,4 @@
-"""`evolve(harness, benchmark, recipe)`: one loop over batches of tasks, an evolving arm and its control, and a last exam.
+"""`evolve(harness, benchmark, recipe)`: a loop over batches of tasks, an evolving arm and its control, a last exam.
 
 Both arms play the same tasks with the same luck, and the control pays the same number of episodes: it is the unedited
 harness with an empty memory. The exam is on a split that nothing was learnt from; its overlap with what taught is

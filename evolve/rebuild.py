@@ -1,4 +1,4 @@
-"""The memory of a run is derived from its journal, so a resumed run starts it afresh; what was forgotten stays forgotten."""
+"""A run's memory is derived from its journal: a resumed run starts it afresh, and what was forgotten stays so."""
 
 import os
 from pathlib import Path

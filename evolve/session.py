@@ -69,7 +69,7 @@ class Evaluation(BaseModel):
 
 @dataclass(frozen=True)
 class Setup:
-    """What a run is made from. `model` and `options` override the harness's `[model]`; `memory` is a run folder or a file."""
+    """What a run is made from. `model` and `options` override its `[model]`; `memory` is a run folder or a file."""
 
     harness: Harness
     env: str
@@ -120,15 +120,15 @@ class Setup:
         """Everything that shapes the result, as plain data without secrets."""
         hidden = {key: value for key, value in self.model_options.items() if key != "instances"}
         return {
-            "harness": self.harness.version, "name": self.harness.settings.name, "env": self.env, "model": self.model_spec,
-            "options": hidden, "seed": self.seed, "memory": self.memory_digest(),
+            "harness": self.harness.version, "name": self.harness.settings.name, "env": self.env,
+            "model": self.model_spec, "options": hidden, "seed": self.seed, "memory": self.memory_digest(),
         }  # fmt: skip
 
 
 def run(
-    harness: Harness | str, env: str, *, split: str = "valid", n: int = 40, model: str | None = None, options: Mapping[str, Any] | None = None,
-    memory: str | None = None, seed: int = 0, concurrency: int = 2, budget: str | None = None, out: str | None = None,
-    watch: Watch | None = None, say: Callable[[str], None] = _silent,
+    harness: Harness | str, env: str, *, split: str = "valid", n: int = 40, model: str | None = None,
+    options: Mapping[str, Any] | None = None, memory: str | None = None, seed: int = 0, concurrency: int = 2,
+    budget: str | None = None, out: str | None = None, watch: Watch | None = None, say: Callable[[str], None] = _silent,
 ) -> Evaluation:  # fmt: skip
     """Play `n` tasks of `split` once each and return the mean score with its interval.
 
@@ -160,10 +160,11 @@ def run(
 
 
 def evolve(
-    harness: Harness | str, env: str, *, recipe: str = "memrl", settings: Mapping[str, Any] | None = None, budget: str | None = None,
-    model: str | None = None, options: Mapping[str, Any] | None = None, proposer: str | None = None,
-    proposer_options: Mapping[str, Any] | None = None, split: str = "test", n: int = 50, seed: int = 0, concurrency: int = 2,
-    out: str | None = None, watch: Watch | None = None, say: Callable[[str], None] = _silent,
+    harness: Harness | str, env: str, *, recipe: str = "memrl", settings: Mapping[str, Any] | None = None,
+    budget: str | None = None, model: str | None = None, options: Mapping[str, Any] | None = None,
+    proposer: str | None = None, proposer_options: Mapping[str, Any] | None = None, split: str = "test", n: int = 50,
+    seed: int = 0, concurrency: int = 2, out: str | None = None, watch: Watch | None = None,
+    say: Callable[[str], None] = _silent,
 ) -> Evolution:  # fmt: skip
     """Evolve `harness` by `recipe` beside its control, examine both on `n` tasks of `split`, return the evidence.
 
@@ -185,7 +186,8 @@ def evolve(
         runner = Runner(benchmark, journal, seed=seed, concurrency=concurrency, watch=watch)
         lab = Lab(setup.harness, benchmark, model, journal, runner, limit, seed, adviser, say)
         say(
-            f"recipe {recipe}; exam: 2 x {n} episodes of at most {lab.agent().steps(benchmark)} steps; journal: {journal.folder}"
+            f"recipe {recipe}; exam: 2 x {n} episodes of at most {lab.agent().steps(benchmark)} steps; "
+            f"journal: {journal.folder}"
         )
         try:
             return Evolution(folder=str(journal.folder), outcome=await _evolve(lab, chosen, Plan(split, n)))
@@ -279,7 +281,8 @@ def _in_folder(setup: Setup, plan: dict[str, Any], out: str | None, go: Callable
             different = [key for key in plan if known.body.get(key) != plan[key]]
             if different:
                 raise JournalError(
-                    f"{folder}: holds another run (it differs in {', '.join(different)}). Cure: choose another folder with --out"
+                    f"{folder}: holds another run (it differs in {', '.join(different)}). "
+                    "Cure: choose another folder with --out"
                 )
         return asyncio.run(main(journal))
 

@@ -38,7 +38,7 @@ class Agent:
 
     @classmethod
     def equip(cls, harness: Harness, model: Model, recall: Recall | None = None) -> "Agent":
-        """An agent with the skills of its folder disclosed as the harness says. Raises HarnessError for a faulty skill."""
+        """An agent with its folder's skills disclosed as the harness says. Raises HarnessError for a faulty skill."""
         from harness.disclosure import disclose
 
         return cls(harness, model, recall, disclose(harness))

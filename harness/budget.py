@@ -45,8 +45,8 @@ class Budget:
             unit = _UNITS.get(match.group(2).lower()) if match else None
             if match is None or unit is None:
                 raise ValueError(
-                    f"budget '{part.strip()}' is not understood. Cure: a number with a unit, as in 600calls, 200000tokens, 2usd, 10min; "
-                    "several are joined by commas"
+                    f"budget '{part.strip()}' is not understood. Cure: a number with a unit, "
+                    "as in 600calls, 200000tokens, 2usd, 10min; several are joined by commas"
                 )
             number = float(match.group(1)) * {"minutes": 60, "hours": 3600}.get(unit, 1)
             setattr(budget, "seconds" if unit in ("minutes", "hours") else unit, number)

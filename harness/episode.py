@@ -79,7 +79,7 @@ class Episode:
             raise EnvFault(_where(error)) from error
 
     async def ask(self, model: Model, request: Request) -> Completion:
-        """The model's answer, retried over its faults, counted in the coming turn. Raises EpisodeLimit or ModelFault."""
+        """The model's answer, retried over its faults, counted in the next turn. Raises EpisodeLimit or ModelFault."""
         if self.max_tokens and self._tokens >= self.max_tokens:
             raise EpisodeLimit(f"the episode used its {self.max_tokens} tokens")
         if request.temperature > 0 and request.seed is None:
@@ -94,9 +94,10 @@ class Episode:
         text = request.prompt if request.prompt is not None else _transcript(request)
         self._calls.append(
             Call(
-                digest=f"{model.name}:{digest}", prompt=text, output=completion.text, usage=used, cached=known is not None,
-                tool_calls=completion.tool_calls, finish_reason=completion.finish_reason, prompt_ids=completion.prompt_ids,
-                output_ids=completion.output_ids, output_logprobs=completion.output_logprobs,
+                digest=f"{model.name}:{digest}", prompt=text, output=completion.text, usage=used,
+                cached=known is not None, tool_calls=completion.tool_calls, finish_reason=completion.finish_reason,
+                prompt_ids=completion.prompt_ids, output_ids=completion.output_ids,
+                output_logprobs=completion.output_logprobs,
             )
         )  # fmt: skip
         return completion

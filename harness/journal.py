@@ -25,7 +25,9 @@ FILE = "journal.db"
 _LONG = 200  # characters above which a text is worth its own row
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE events (seq INTEGER PRIMARY KEY, at REAL NOT NULL, kind TEXT NOT NULL, key TEXT NOT NULL, body TEXT NOT NULL);
+CREATE TABLE events (
+  seq INTEGER PRIMARY KEY, at REAL NOT NULL, kind TEXT NOT NULL, key TEXT NOT NULL, body TEXT NOT NULL
+);
 CREATE INDEX events_by_kind ON events (kind, key);
 CREATE TABLE texts (hash TEXT PRIMARY KEY, data BLOB NOT NULL) WITHOUT ROWID;
 CREATE TRIGGER events_stay BEFORE UPDATE ON events BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;
@@ -250,7 +252,7 @@ class _Faults:
             return
         text = str(error)
         if "full" in text:
-            cure = "the disk is full. Cure: free some space and give the same command again; nothing that had finished is lost"
+            cure = "the disk is full. Cure: free some space and give the same command again; what had finished is kept"
         elif "readonly" in text or "unable to open" in text:
             cure = "the folder cannot be written. Cure: choose another folder with --out"
         elif "not a database" in text or "malformed" in text or "no such table" in text:

@@ -16,11 +16,11 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 
 class ModelRefused(Exception):
-    """The request can never work as it is (wrong key, unknown model, unsupported constraint): stop and tell the user."""
+    """The request can never work (wrong key, unknown model, unsupported constraint): stop and tell the user."""
 
 
 class ModelFault(Exception):
-    """The service failed this time (unreachable, rate limit, time-out, 5xx). `retry_after` is in seconds, if it said so."""
+    """The service failed this time (unreachable, rate limit, time-out, 5xx). `retry_after`: seconds, if it said so."""
 
     transient = True  # asking again may help
 
@@ -30,7 +30,7 @@ class ModelFault(Exception):
 
 
 class ContextOverflow(Exception):
-    """The prompt does not fit the model: shorten it; trying again is useless. `tokens` and `limit` None where untold."""
+    """The prompt does not fit the model: shorten it; trying again is useless. `tokens`, `limit`: None where untold."""
 
     def __init__(self, message: str, *, tokens: int | None = None, limit: int | None = None) -> None:
         super().__init__(message)
@@ -39,7 +39,7 @@ class ContextOverflow(Exception):
 
 
 class ToolCall(BaseModel):
-    """A function the model wants called. `arguments` is the raw JSON text: it may be malformed, and then says so later."""
+    """A function the model wants called. `arguments` is raw JSON text: it may be malformed, and then says so later."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -60,7 +60,7 @@ class Message(BaseModel):
 
 
 class Request(BaseModel):
-    """What is asked. Exactly one of `messages` and `prompt` is set; `choices` and `schema_` (JSON schema) exclude each other."""
+    """What is asked: `messages` or `prompt`, not both; at most one of `choices` and `schema_` (a JSON schema)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 

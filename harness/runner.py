@@ -26,7 +26,7 @@ class RunStopped(Exception):
 
 @dataclass(frozen=True)
 class Job:
-    """One episode to play. Phase, arm, task id and number name it; two arms with the same task and number share their luck."""
+    """One episode to play, named by phase, arm, task id and number; arms with the same task and number share luck."""
 
     player: Player
     task: Task
@@ -53,7 +53,7 @@ class Progress:
 
 @dataclass
 class Runner:
-    """Plays jobs on `benchmark` into `journal`. `concurrency` episodes at once; `retries` of a broken world or model."""
+    """Plays jobs on `benchmark` into `journal`. `concurrency` episodes at once; `retries` of a broken world."""
 
     benchmark: Benchmark
     journal: Journal
@@ -67,8 +67,8 @@ class Runner:
     async def run(self, jobs: Sequence[Job], *, settle: bool = True) -> list[Trajectory]:
         """Trajectories of `jobs`, in their order. Raises RunStopped, ModelRefused, HarnessError or JournalError.
 
-        A batch that is to be built upon is settled: its gaps stay gaps, so that what was decided on it stays true. Other
-        gaps are missing data that the next call fills.
+        A batch that is to be built upon is settled: its gaps stay gaps, so that what was decided on it stays true.
+        Other gaps are missing data that the next call fills.
         """
         keys = [job.key for job in jobs]
         if len(set(keys)) != len(keys):
@@ -152,9 +152,9 @@ class Runner:
 
         env = self.benchmark.make_env()
         episode = Episode(
-            env, self.benchmark, job.task, number=job.number, run_seed=self.seed, max_steps=job.player.steps(self.benchmark),
-            max_tokens=limits.limits.tokens if limits else 0, max_invalid=limits.limits.invalid if limits else 5,
-            record=record, lookup=lookup,
+            env, self.benchmark, job.task, number=job.number, run_seed=self.seed,
+            max_steps=job.player.steps(self.benchmark), max_tokens=limits.limits.tokens if limits else 0,
+            max_invalid=limits.limits.invalid if limits else 5, record=record, lookup=lookup,
         )  # fmt: skip
         started = time.time()
         status, reason = "done", ""
@@ -178,8 +178,9 @@ class Runner:
         finally:
             await env.close()
         return Trajectory(
-            id=job.key, task=job.task.id, split=job.task.split, goal=job.task.goal, episode=job.number, seed=episode.seed,
-            harness=job.player.version, model=job.player.model_name, turns=tuple(episode.turns), final=episode.observation.text,
+            id=job.key, task=job.task.id, split=job.task.split, goal=job.task.goal, episode=job.number,
+            seed=episode.seed, harness=job.player.version, model=job.player.model_name,
+            turns=tuple(episode.turns), final=episode.observation.text,
             score=None if status == "gap" else self.benchmark.score(episode.rewards), status=status, reason=reason,
             arm=job.arm, started=started, seconds=time.time() - started,
         )  # fmt: skip

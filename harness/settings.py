@@ -20,7 +20,7 @@ class _Table(BaseModel):
 
 
 class ModelSettings(_Table):
-    """`[model]`: which model answers. `options` go to the backend as they are (api_base, api_key_env, timeout, threads ...)."""
+    """`[model]`: which model answers. `options` go to its backend as they are (api_base, timeout, threads ...)."""
 
     name: str = "embedded"
     temperature: float = Field(default=0.0, ge=0)
@@ -29,7 +29,7 @@ class ModelSettings(_Table):
 
 
 class ControlSettings(_Table):
-    """`[control]`: the loop, the form its requests take, and how situations are worded (`slots` abstracts the goal's things)."""
+    """`[control]`: the loop, its requests' form, the wording of situations (`slots` abstracts the goal's things)."""
 
     loop: Literal["choice", "react", "tools", "control"] = "choice"
     form: Literal["completion", "chat"] = "completion"
@@ -101,5 +101,5 @@ def _explain(fault: Any, where: str) -> str:
     *tables, key = [str(part) for part in fault["loc"]]
     place = f"[{'.'.join(tables)}] {key}" if tables else key
     if fault["type"] == "extra_forbidden":
-        return f"{where}: {place}: there is no such setting. Cure: remove it, or see docs/harness.md for the settings there are"
+        return f"{where}: {place}: there is no such setting. Cure: remove it, or see docs/harness.md for what there is"
     return f"{where}: {place}: {fault['msg'].lower()}, but it is {fault['input']!r}"

@@ -47,7 +47,7 @@ class Turn(BaseModel):
 
 
 class Trajectory(BaseModel):
-    """One episode. `status`: done (the world ended it), truncated (a limit of ours did), gap (infrastructure failed)."""
+    """One episode. `status`: done (the world ended it), truncated (a limit of ours did), gap (infrastructure broke)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

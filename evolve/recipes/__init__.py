@@ -1,4 +1,4 @@
-"""Recipes: published ways of evolving, each a few lines over the primitives, with published defaults and stated deviations.
+"""Recipes: published ways of evolving, a few lines over the primitives each, defaults published, deviations stated.
 
 A recipe has hooks that `evolve` calls: `begin`, then for each batch of training tasks `player` acts and `learn` learns.
 """

@@ -23,7 +23,7 @@ from harness.trajectory import Trajectory, Turn
 
 @dataclass
 class MemRL:
-    """Memory learning. `explore` random episodes, then `rounds` of `batch` episodes; `alpha` and `discount` as above."""
+    """Memory learning. `explore` random episodes, then `rounds` of `batch`; `alpha` and `discount` as above."""
 
     explore: int = 200
     rounds: int = 3

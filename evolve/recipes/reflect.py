@@ -122,7 +122,7 @@ class Reflect:
         self.lineage.save(lab.folder / "lineage.json")
 
     async def choose(self, lab: Lab) -> Harness:
-        """The accepted version (or the root) with the best mean on a common set of validation tasks, the oldest of equals."""
+        """The accepted version (or the root) with the best mean on common validation tasks, the oldest of equals."""
         kept = [node for node in self.lineage.nodes() if node.accepted]
         if len(kept) > 1:
             tasks = [(task, 0) for task in lab.benchmark.tasks("valid")[-self.validate :]]
@@ -151,7 +151,8 @@ class Reflect:
         fresh = lab.benchmark.tasks("valid")[: -self.validate or None]
         if not fresh:
             raise ValueError(
-                f"benchmark {lab.benchmark.name}: the valid split has no more than {self.validate} tasks. Cure: a smaller 'validate'"
+                f"benchmark {lab.benchmark.name}: the valid split has no more than {self.validate} tasks. "
+                "Cure: a smaller 'validate'"
             )
         gate = SequentialPaired(max_pairs=min(self.max_pairs, len(fresh)), bound=high - low).start(self._alphas.next())
         at, verdict = 0, None

@@ -1,4 +1,4 @@
-"""The `tools` loop: native function calls. The world's tools, the folder's own tools, skills to read, and `act` for plain text.
+"""The `tools` loop: native function calls. The world's tools, the folder's own, skills to read, `act` for plain text.
 
 Arguments that are not valid JSON are answered as such and never run as an empty call; an unknown tool likewise.
 """
