@@ -23,9 +23,29 @@ def check_choices(choices: Sequence[str]) -> None:
             raise ModelRefused(f"{choice!r} cannot be a choice: it is blank or holds a NUL character")
 
 
-def tokens_grammar(rows: Iterable[Sequence[int]]) -> str:
-    """GBNF for exactly one of `rows` of token ids."""
-    return "root ::= " + " | ".join(dict.fromkeys(" ".join(f"<[{token}]>" for token in row) for row in rows))
+def answer_rule(pieces: Iterable[tuple[int, str | Sequence[int]]]) -> str:
+    """One text as a GBNF sequence, from (token id, piece) pairs; a piece that is half a character is a list of bytes.
+
+    Such halves are written as the letters that they make together: the engine loses its place after them otherwise.
+    """
+    parts: list[str] = []
+    halves = bytearray()
+    for token, piece in pieces:
+        if isinstance(piece, str):
+            parts += [_literal(halves), f"<[{token}]>"] if halves else [f"<[{token}]>"]
+            halves.clear()
+        else:
+            halves += bytes(piece)
+    return " ".join([*parts, _literal(halves)] if halves else parts)
+
+
+def _literal(text: bytes | bytearray) -> str:
+    return '"' + "".join(f"\\U{ord(char):08x}" for char in text.decode()) + '"'
+
+
+def choice_grammar(rules: Iterable[str]) -> str:
+    """GBNF for exactly one of `rules`."""
+    return "root ::= " + " | ".join(dict.fromkeys(rules))
 
 
 def schema_grammar(schema: dict[str, Any]) -> str:

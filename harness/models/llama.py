@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from harness.model import ModelFault, ModelRefused
-from harness.models.grammar import tokens_grammar
+from harness.models.grammar import answer_rule, choice_grammar
 
 #: Memory in MiB that an instance may use to keep the prompts of other episodes warm while it works on one.
 PROMPT_CACHE_MIB = 512
@@ -54,7 +54,7 @@ class Instance:
         self.executor = ThreadPoolExecutor(1, thread_name_prefix=f"gguf-{path.stem}")
         self.seen: deque[str] = deque(maxlen=16)
         self._server: Any = None
-        self._known: dict[str, tuple[int, ...]] = {}
+        self._rules: dict[str, str] = {}
         self._key = secrets.token_hex(16)  # llama.cpp also listens on a local port, which nobody else shall use
 
     def run(self, job: Job) -> dict[str, Any]:
@@ -62,26 +62,26 @@ class Instance:
             self._server = self._load()
         body = job.body
         if job.answers:
-            body["grammar"] = tokens_grammar(self._tokens(answer) for answer in job.answers)
+            body["grammar"] = choice_grammar(self._rule(answer) for answer in job.answers)
         ask = self._server.handle_completions if "prompt" in body else self._server.handle_chat_completions
         answer: dict[str, Any] = ask(body)
         return answer
 
-    def _tokens(self, text: str) -> tuple[int, ...]:
-        """The model's own tokens of `text`. Only its local port tells them; answers recur, so they are remembered."""
-        if (known := self._known.get(text)) is not None:
+    def _rule(self, text: str) -> str:
+        """`text` in the model's own tokens. Only its local port tells them; answers recur, so they are remembered."""
+        if (known := self._rules.get(text)) is not None:
             return known
         address = urlsplit(self._server.listening_address)
         connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=30)
         with closing(connection):
-            question = json.dumps({"content": text, "parse_special": False})
+            question = json.dumps({"content": text, "parse_special": False, "with_pieces": True})
             headers = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json"}
             connection.request("POST", "/tokenize", question, headers)
-            tokens = tuple(json.loads(connection.getresponse().read())["tokens"])
-        if len(self._known) >= 50_000:
-            self._known.clear()
-        self._known[text] = tokens
-        return tokens
+            tokens = json.loads(connection.getresponse().read())["tokens"]
+        if len(self._rules) >= 50_000:
+            self._rules.clear()
+        self._rules[text] = answer_rule((token["id"], token["piece"]) for token in tokens)
+        return self._rules[text]
 
     def unload(self) -> None:
         self._server = None  # its destructor ends llama.cpp's own threads
@@ -157,18 +157,23 @@ class Pool:
 
     def _work(self, instance: Instance, job: Job) -> None:
         began = time.perf_counter()
+        fault: Exception | None = None
+        answer: dict[str, Any] = {}
         try:
             answer = instance.run(job)
-            job.future.set_result((time.perf_counter() - began, answer))
         except ModelRefused as error:
-            job.future.set_exception(error)
+            fault = error
         except Exception as error:  # noqa: BLE001 a C++ failure of any kind is a fault of the service, told to the caller
-            job.future.set_exception(ModelFault(f"llama.cpp failed on {instance.path}: {error!r}"))
-        finally:
-            with self._lock:
-                self._idle.append(instance)
-                if not self._closed:
-                    self._dispatch()
+            fault = ModelFault(f"llama.cpp failed on {instance.path}: {error!r}")
+        seconds = time.perf_counter() - began
+        with self._lock:  # idle before the caller hears of it, so that its next request finds its warm copy free
+            self._idle.append(instance)
+            if not self._closed:
+                self._dispatch()
+        if fault is None:
+            job.future.set_result((seconds, answer))
+        else:
+            job.future.set_exception(fault)
 
 
 def _shared(one: str, other: str) -> int:
