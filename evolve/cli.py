@@ -333,26 +333,25 @@ def main() -> None:
     """Entry point of the `instar` command."""
     sys.path.insert(0, os.getcwd())  # so that module:attr finds the user's own module
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    status: object = 0
     try:
-        app(standalone_mode=False)
-    except typer.Exit as end:
-        sys.exit(end.exit_code)
+        status = app(standalone_mode=False)  # typer hands the status of an Exit back, and 130 for Ctrl-C
     except (KeyboardInterrupt, typer.Abort):
-        typer.echo("\nstopped. What had finished is kept; the same command goes on from there.", err=True)
-        sys.exit(130)
+        status = 130
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        status = 1
     except Exception as error:
-        import click
-
-        if isinstance(error, click.ClickException):
+        if hasattr(error, "show") and hasattr(error, "exit_code"):  # a usage error; its class depends on typer's version
             error.show()
             sys.exit(error.exit_code)
         if os.environ.get("INSTAR_DEBUG") or not isinstance(error, _expected()):
             raise
         typer.echo(f"error: {error}", err=True)
-        sys.exit(1)
+        status = 1
+    if status == 130:
+        typer.echo("\nstopped. What had finished is kept; the same command goes on from there.", err=True)
+    sys.exit(status if isinstance(status, int) else 0)
 
 
 if __name__ == "__main__":
