@@ -342,7 +342,7 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = 1
     except Exception as error:
-        if hasattr(error, "show") and hasattr(error, "exit_code"):  # a usage error; its class depends on typer's version
+        if hasattr(error, "show") and hasattr(error, "exit_code"):  # a usage error, of a class that typer moves
             error.show()
             sys.exit(error.exit_code)
         if os.environ.get("INSTAR_DEBUG") or not isinstance(error, _expected()):

@@ -6,6 +6,8 @@ A recipe has hooks that `evolve` calls: `begin`, then for each batch of training
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from pydantic import TypeAdapter, ValidationError
+
 from evolve.lab import Lab
 from evolve.source import Stream
 from harness.agent import Player
@@ -45,9 +47,16 @@ def recipe(name: str, **settings: Any) -> Recipe:
     if name not in known:
         raise ValueError(f"there is no recipe '{name}'. Known: {', '.join(sorted(known))}")
     fields = known[name].__dataclass_fields__
-    for key in settings:
+    for key, value in settings.items():
         if key not in fields or not fields[key].init:
             options = ", ".join(sorted(field for field in fields if fields[field].init))
             raise ValueError(f"recipe '{name}' has no setting '{key}'. Known: {options}")
+        try:
+            valid = TypeAdapter(fields[key].type).validate_python(value)
+        except ValidationError as error:
+            why = error.errors()[0]["msg"].lower()
+            raise ValueError(f"recipe '{name}': {key} is {value!r}: {why}") from error
+        if isinstance(valid, int | float) and valid < 0:
+            raise ValueError(f"recipe '{name}': {key} is {value!r}, but must not be below 0")
     made: Recipe = known[name](**settings)
     return made
