@@ -1,0 +1,111 @@
+"""Cost is what the journal says was asked, by purpose; a price nobody told stays unknown and never becomes 0.
+
+A budget counts an answer from the record as if it had been asked, so that it does not depend on what happened to be
+cached; what was really paid stands beside it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from evolve.episodes import Episodes, Row, total_dollars
+from harness.journal import Journal
+from harness.model import Usage
+
+
+@dataclass(frozen=True)
+class Spend:
+    """What one purpose cost. `dollars` None is unknown; `seconds` are the episodes' own; `cached` calls were free."""
+
+    purpose: str
+    episodes: int
+    calls: int
+    cached: int
+    prompt_tokens: int
+    output_tokens: int
+    dollars: float | None
+    seconds: float
+    paid_tokens: int
+    paid_dollars: float | None
+
+    @property
+    def tokens(self) -> int:
+        """Prompt and output tokens."""
+        return self.prompt_tokens + self.output_tokens
+
+
+@dataclass(frozen=True)
+class Spending:
+    """All purposes, their total, and calls that interrupted tries lost (at least: a try may die before it writes)."""
+
+    parts: tuple[Spend, ...]
+    total: Spend
+    lost_calls: int
+
+
+_ORDER = (
+    "exploring",
+    "evolving",
+    "gate",
+    "validation",
+    "proposer",
+    "control",
+    "exam, evolved",
+    "exam, control",
+    "agent",
+)
+
+
+def read_spending(journal: Journal, episodes: Episodes) -> Spending:
+    """What the run has cost until now, by purpose. Raises JournalError."""
+    groups: dict[str, list[Row]] = {}
+    for row in episodes.rows.values():
+        groups.setdefault(_purpose(row), []).append(row)
+    parts = [_spend(purpose, rows) for purpose, rows in groups.items()]
+    asked = [Usage.model_validate(event.body["usage"]) for event in journal.events("ask")]
+    if asked:
+        parts.append(_asked(asked))
+    parts.sort(key=lambda part: (_ORDER.index(part.purpose) if part.purpose in _ORDER else len(_ORDER), part.purpose))
+    return Spending(tuple(parts), _sum("total", parts), episodes.lost_calls)
+
+
+def _purpose(row: Row) -> str:
+    if row.phase == "explore":
+        return "exploring"
+    if row.phase == "exam":
+        return f"exam, {row.arm}"
+    if row.phase == "validate":
+        return "validation"
+    if row.phase.startswith("gate-"):
+        return "gate"
+    if row.phase.startswith("round-"):
+        return "control" if row.arm == "control" else "evolving"
+    return row.arm or row.phase
+
+
+def _spend(purpose: str, rows: Iterable[Row]) -> Spend:
+    rows = list(rows)
+    return Spend(
+        purpose=purpose, episodes=len(rows), calls=sum(r.calls for r in rows), cached=sum(r.cached for r in rows),
+        prompt_tokens=sum(r.prompt_tokens for r in rows), output_tokens=sum(r.output_tokens for r in rows),
+        dollars=total_dollars(r.dollars for r in rows), seconds=sum(r.seconds for r in rows),
+        paid_tokens=sum(r.paid_tokens for r in rows), paid_dollars=total_dollars(r.paid_dollars for r in rows),
+    )  # fmt: skip
+
+
+def _asked(usages: list[Usage]) -> Spend:
+    prompt, output = sum(u.prompt_tokens for u in usages), sum(u.output_tokens for u in usages)
+    dollars = total_dollars(u.dollars for u in usages)
+    return Spend(
+        purpose="proposer", episodes=0, calls=len(usages), cached=0, prompt_tokens=prompt, output_tokens=output,
+        dollars=dollars, seconds=sum(u.seconds for u in usages), paid_tokens=prompt + output, paid_dollars=dollars,
+    )  # fmt: skip
+
+
+def _sum(purpose: str, parts: list[Spend]) -> Spend:
+    return Spend(
+        purpose=purpose, episodes=sum(p.episodes for p in parts), calls=sum(p.calls for p in parts),
+        cached=sum(p.cached for p in parts), prompt_tokens=sum(p.prompt_tokens for p in parts),
+        output_tokens=sum(p.output_tokens for p in parts), dollars=total_dollars(p.dollars for p in parts),
+        seconds=sum(p.seconds for p in parts), paid_tokens=sum(p.paid_tokens for p in parts),
+        paid_dollars=total_dollars(p.paid_dollars for p in parts),
+    )  # fmt: skip

@@ -1,0 +1,59 @@
+"""Which transcripts a page holds in full: the exam first, then what changes were made from, then the last round.
+
+A page that nobody's browser opens shows nothing, so there is a limit on transcripts and on characters; what was left
+out is counted, and `everything` lifts the limit.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from evolve.report import ReportData
+from harness.journal import Journal
+from harness.trajectory import Trajectory
+
+MOST = 160  # transcripts
+ROOM = 1_500_000  # characters in all
+PROMPT = 6_000  # characters of one prompt
+
+
+@dataclass(frozen=True)
+class Transcripts:
+    """The chosen ones in the order to be shown, and how many the run has beside them."""
+
+    chosen: tuple[Trajectory, ...]
+    left_out: int
+
+
+def choose(data: ReportData, *, everything: bool = False) -> Transcripts:
+    """The transcripts for a page. Raises JournalError."""
+    rows = data.episodes.rows
+    wanted = [id for id in dict.fromkeys(_wanted(data)) if id in rows]
+    if everything:
+        wanted = list(dict.fromkeys([*wanted, *(row.id for row in sorted(rows.values(), key=lambda r: r.order))]))
+    ids: list[str] = []
+    room = ROOM
+    for id in wanted:
+        size = rows[id].size + 400
+        if everything or (len(ids) < MOST and size <= room):
+            ids.append(id)
+            room -= size
+    with Journal(data.folder, readonly=True) as journal:
+        found = [trajectory for id in ids if (trajectory := journal.trajectory(id)) is not None]
+    return Transcripts(tuple(found), len(rows) - len(found))
+
+
+def _wanted(data: ReportData) -> Iterator[str]:
+    for result in ("lost", "gap", "won", "alone", "tied"):
+        for pair in data.pairs:
+            if pair.result == result:
+                yield from (row.id for row in (pair.evolved, pair.control) if row is not None)
+    if not data.evolving:
+        yield from (row.id for row in data.episodes.of("run"))
+    for change in data.changes.changes if data.changes else ():
+        yield from change.patch.evidence if change.patch else ()
+    if data.memory:
+        for item in (*data.memory.best, *data.memory.worst):
+            yield from item.taught_by[:1]
+    if data.rounds:
+        for arm in ("evolved", "control"):
+            yield from (row.id for row in data.episodes.of(f"round-{data.rounds[-1].number}", arm))

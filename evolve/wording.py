@@ -1,0 +1,195 @@
+"""The verdict in one plain sentence with its numbers, and beside it what a sceptic would ask next.
+
+The sentence claims no more than the paired comparison does: without a significant difference it says that none was
+shown, and how large one would have had to be; with too many gaps it says that nothing can be decided.
+"""
+
+import shlex
+from typing import Any
+
+from evolve.report import ReportData
+from evolve.stats import Comparison, Mean
+from harness.folder import SETTINGS_FILE
+from harness.settings import parse_settings
+
+
+def number(value: float | None, sign: bool = False) -> str:
+    """A score to three places; 'none' when there is none."""
+    return "none" if value is None else f"{value:+.3f}" if sign else f"{value:.3f}"
+
+
+def interval(mean: Mean) -> str:
+    """Mean and interval, as in 0.480 [0.348, 0.615]."""
+    if mean.mean is None:
+        return "no score"
+    ends = "" if mean.low is None or mean.high is None else f" [{mean.low:.3f}, {mean.high:.3f}]"
+    return f"{mean.mean:.3f}{ends}"
+
+
+def dollars(amount: float | None) -> str:
+    """Money; unknown is not free."""
+    return (
+        "unknown" if amount is None else "$0" if amount == 0 else f"${amount:.4f}" if amount < 1 else f"${amount:,.2f}"
+    )
+
+
+def span(seconds: float) -> str:
+    """A time as people say it."""
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def p_text(p: float) -> str:
+    """A p-value as people write it."""
+    return "p < 0.0001" if p < 1e-4 else f"p = {p:.2g}"
+
+
+def headline(data: ReportData) -> str:
+    """The verdict in a few words."""
+    if not data.finished:
+        return "Unfinished: no verdict yet"
+    if not data.evolving or data.outcome is None:
+        return f"Mean score {number(data.evaluation.mean)}" if data.evaluation else "No episodes"
+    found = data.outcome.comparison
+    if not found.decided:
+        return "Undecided"
+    return {"candidate": "Evolved is better", "baseline": "Evolved is worse", None: "No difference shown"}[found.winner]
+
+
+def sentence(data: ReportData) -> str:
+    """The verdict in one sentence with its numbers."""
+    if data.evolving and data.outcome is not None:
+        return _of_outcome(data.outcome.evolved, data.outcome.control, data.outcome.comparison, data.outcome.split)
+    if not data.evolving and data.evaluation is not None:
+        mean, split = data.evaluation, data.plan.get("split")
+        solved = f", {data.solved} of them solved" if data.solved is not None else ""
+        text = f"The agent scored {interval(mean)} on {mean.episodes} episodes of {mean.tasks} {split} tasks{solved}"
+        return text + _gaps("", mean) + ("." if data.finished else "; the run is unfinished.")
+    if not data.evolving:
+        return "The run is unfinished: no episode has ended yet."
+    played = [f"{arm} {interval(mean)} on {mean.episodes} episodes" for arm, mean in data.exam.items()]
+    if played:
+        return f"The run is unfinished, in the middle of its exam: {'; '.join(played)} so far."
+    if data.rounds:
+        last = data.rounds[-1]
+        control = f", its control {interval(last.control)}" if last.control else ""
+        scored = f"in round {last.number} the evolved agent scored {interval(last.evolved)}{control}"
+        return f"The run is unfinished: {scored}; there was no exam yet."
+    return f"The run is unfinished: {len(data.episodes.rows)} episodes have ended, none of them in a round yet."
+
+
+def _of_outcome(evolved: Mean, control: Mean, found: Comparison, split: str) -> str:
+    arms = (
+        f"the evolved agent scored {interval(evolved)} on {evolved.episodes} {split} episodes, "
+        f"its control {interval(control)} on {control.episodes}"
+    )
+    if found.difference is None or found.low is None or found.high is None or found.p_value is None:
+        return f"Undecided: {arms}; {found.reason}{_gaps('evolved', evolved)}{_gaps('control', control)}."
+    paired = (
+        f"paired difference {found.difference:+.3f} [{found.low:+.3f}, {found.high:+.3f}], "
+        f"{p_text(found.p_value)} ({found.test}); "
+        f"{found.wins} won, {found.losses} lost, {found.ties} tied of {found.pairs} pairs"
+    )
+    gaps = _gaps("evolved", evolved) + _gaps("control", control)
+    if not found.decided:
+        return f"Undecided: {found.reason}; {arms}; {paired}{gaps}."
+    if found.winner is None:
+        power = ""
+        if found.minimum_detectable is not None:
+            power = f"; a true difference of {found.minimum_detectable:.3f} would have been shown with 80 % power"
+        return f"No difference shown: {arms}; {paired}{power}{gaps}."
+    return f"{'Better' if found.winner == 'candidate' else 'Worse'}: {arms}; {paired}{gaps}."
+
+
+def _gaps(arm: str, mean: Mean) -> str:
+    if not mean.missing:
+        return ""
+    name = f"{arm} " if arm else ""
+    if mean.worst is None or mean.best is None:
+        return f"; {mean.missing} {name}episodes are missing"
+    ends = f"from {mean.worst:.3f} (all lost) to {mean.best:.3f} (all won)"
+    return f"; {mean.missing} {name}episodes are missing, with which its mean could be {ends}"
+
+
+def caveats(data: ReportData) -> list[str]:
+    """What limits the claim; each a full sentence."""
+    found: list[str] = []
+    outcome = data.outcome
+    if outcome is not None:
+        if outcome.stopped:
+            found.append(f"The evolution stopped early: {outcome.stopped}.")
+        if outcome.overlap.get("shared"):
+            found.append(
+                f"{outcome.overlap['shared']} exam tasks are the same as tasks that taught: the exam is not clean."
+            )
+        if outcome.recipe != "memrl" and outcome.chosen == data.plan.get("harness"):
+            found.append("Nothing was kept: the evolved harness is the unedited one, so any difference is noise.")
+        if outcome.comparison.unpaired:
+            found.append(f"{outcome.comparison.unpaired} exam episodes have no partner and count in no pair.")
+    if data.evolving:
+        found.append(
+            "This is one evolution with one seed: the intervals are over tasks, not over repeats of the evolution. "
+            "Run other seeds to see how much it varies."
+        )
+    if data.facts.evaluator is None:
+        found.append("What kind of evaluator gave the scores is not recorded.")
+    elif data.facts.evaluator <= 2:
+        found.append(f"Scores come from {rank(data)}: weak evidence, whatever the statistics say.")
+    return found
+
+
+def rank(data: ReportData) -> str:
+    """The evaluator's rank in words."""
+    kind = data.facts.evaluator
+    return "not recorded" if kind is None else f"{kind.name.lower().replace('_', ' ')} (rank {int(kind)} of 5)"
+
+
+def command_line(data: ReportData) -> str:
+    """The command that repeats the run; the harness folder is the user's to name."""
+    plan = data.plan
+    parts = ["instar", str(plan["command"]), "HARNESS", "--env", str(plan["env"])]
+    if data.evolving:
+        parts += ["--recipe", str(plan["recipe"])]
+        for key, value in plan.get("settings", {}).items():
+            parts += ["--set", f"{key}={value}"]
+    if not _from_harness(plan):
+        parts += ["--model", str(plan["model"])]
+        for key in ("api_base", "api_key_env"):
+            if key in plan.get("options", {}):
+                parts += [f"--{key.replace('_', '-')}", str(plan["options"][key])]
+    for key in ("proposer", "memory", "budget", "split", "n", "seed"):
+        if plan.get(key) is not None:
+            parts += [f"--{key}", str(plan[key])]
+    return shlex.join(parts)
+
+
+def _from_harness(plan: dict[str, Any]) -> bool:
+    """Whether model and options are those of the harness's own settings."""
+    files = plan.get("files", {})
+    if SETTINGS_FILE not in files:
+        return False
+    own = parse_settings(files[SETTINGS_FILE], SETTINGS_FILE).model
+    options = {key: value for key, value in own.options.items() if key != "instances"}
+    return bool(plan["model"] == own.name and plan.get("options", {}) == options)
+
+
+def python_lines(data: ReportData) -> str:
+    """Python that repeats the run from this folder alone: the harness's files are in the journal."""
+    plan = data.plan
+    names = ["model", "options", "seed", "budget", "split", "n"]
+    names += ["recipe", "settings", "proposer", "proposer_options"] if data.evolving else ["memory"]
+    given = [f"    {name}={plan[name]!r}," for name in names if plan.get(name) not in (None, {}, [])]
+    lines = [
+        f"from evolve import {plan['command']}",
+        "from harness.folder import Harness",
+        "from harness.journal import Journal",
+        "",
+        f"with Journal({str(data.folder)!r}, readonly=True) as journal:",
+        '    files = journal.last("plan").body["files"]',
+        f"{plan['command']}(",
+        f'    Harness.from_files(files), {plan["env"]!r}, out="again",',
+        *given,
+        ")",
+    ]
+    return "\n".join(lines)
