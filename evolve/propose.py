@@ -6,7 +6,6 @@
 
 import random
 import re
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -16,6 +15,7 @@ from evolve.ledger import Ledger
 from evolve.patch import AddFile, Edit, Patch, ReplaceFile
 from evolve.view import View, select, transcript
 from harness.folder import Harness
+from harness.prompt import fill
 from harness.trajectory import Trajectory
 
 
@@ -86,14 +86,13 @@ class Rewriter:
 
 @dataclass
 class Composer:
-    """Examples from successes: for each move that was useful, a situation in which it was; `size` of them at most.
+    """Examples from successes: the situations and moves of a few short ones, `size` steps at most, each shown once.
 
-    A move's worth is its discounted distance from success. Each proposal draws its situations anew from those found
-    so far, so that a rejected choice is not proposed again.
+    Each proposal draws its successes anew, the shorter the likelier, so that a rejected choice is not proposed again.
     """
 
-    size: int = 8
-    discount: float = 0.9
+    size: int = 10
+    discount: float = 0.6  # how much likelier a success is drawn than one that took a step more
     path: str = "prompts/examples.md"
     name: str = field(default="compose", init=False)
 
@@ -101,47 +100,33 @@ class Composer:
         """Compose the examples file; ProposalError when nothing succeeded yet or the prompt has no place for it."""
         if "{examples}" not in parent.prompts.get("step", ""):
             raise ProposalError("prompts/step.md has no {examples}, so composed examples would not be seen")
-        lessons = self._lessons(select("successes", seen, lab.benchmark.success_at))
-        if not lessons:
+        good = select("successes", seen, lab.benchmark.success_at)
+        if not good:
             raise ProposalError(f"there is nothing to compose from: no success among {len(seen)} trajectories")
-        chosen = self._draw(lessons, lab.stream(step, "compose"))
+        steps, evidence = self._draw(good, lab.stream(step, "compose"))
         layout = parent.prompts.get("memory", "{key}\n{body}\n\n")
-        from harness.prompt import fill
-
-        text = "".join(fill(layout, {"key": situation, "body": move}) for situation, move, _, _ in chosen)
+        text = "".join(fill(layout, {"key": situation, "body": move}) for situation, move in steps)
         text = text.replace("{", "(").replace("}", ")")  # a placeholder may not come in from the world
-        evidence = tuple(dict.fromkeys(source for *_, source in chosen))
         edit: Edit = (
             ReplaceFile(path=self.path, new=text) if self.path in parent.files else AddFile(path=self.path, new=text)
         )
-        moves = ", ".join(sorted({move for _, move, _, _ in chosen}))
-        return Patch(
-            edits=(edit,), hypothesis=f"show by example when these moves led to success: {moves}", evidence=evidence
-        )
+        moves = ", ".join(sorted({move for _, move in steps}))
+        return Patch(edits=(edit,), hypothesis=f"show by example when these moves led to success: {moves}", evidence=evidence)
 
-    def _lessons(self, good: Sequence[Trajectory]) -> list[tuple[str, str, float, str]]:
-        found: dict[tuple[str, str], tuple[float, str]] = {}
-        for trajectory in good:
-            for ahead, turn in enumerate(reversed([t for t in trajectory.turns if t.situation and not t.invalid])):
-                key, worth = (turn.situation, turn.move), self.discount**ahead
-                if worth > found.get(key, (0.0, ""))[0]:
-                    found[key] = (worth, trajectory.id)
-        return [(situation, move, worth, source) for (situation, move), (worth, source) in sorted(found.items())]
-
-    def _draw(
-        self, lessons: Sequence[tuple[str, str, float, str]], rng: random.Random
-    ) -> list[tuple[str, str, float, str]]:
-        by_move: dict[str, list[tuple[str, str, float, str]]] = defaultdict(list)
-        for lesson in lessons:
-            by_move[lesson[1]].append(lesson)
-        best = sorted(by_move, key=lambda move: (-sum(lesson[2] for lesson in by_move[move]), move))
-        chosen: list[tuple[str, str, float, str]] = []
-        while len(chosen) < min(self.size, len(lessons)):
-            for move in best:
-                left = [lesson for lesson in by_move[move] if lesson not in chosen]
-                if left and len(chosen) < self.size:
-                    chosen += rng.choices(left, [lesson[2] ** 4 for lesson in left])
-        return sorted(chosen, key=lambda lesson: lesson[2])  # the best last, next to the present situation
+    def _draw(self, good: Sequence[Trajectory], rng: random.Random) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
+        left = sorted(good, key=lambda t: (len(t.turns), t.id))
+        shortest = len(left[0].turns)
+        steps: dict[tuple[str, str], None] = {}
+        evidence: list[str] = []
+        while left:
+            chosen = rng.choices(left, [self.discount ** (len(t.turns) - shortest) for t in left])[0]
+            left.remove(chosen)
+            new = {(t.situation, t.move): None for t in chosen.turns if t.situation and not t.invalid}
+            if len({*steps, *new}) > self.size and steps:
+                break
+            steps = new | steps  # the first chosen comes last, next to the present situation
+            evidence.append(chosen.id)
+        return list(steps)[-self.size :], tuple(evidence)
 
 
 def _editable(path: str) -> bool:

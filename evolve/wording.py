@@ -5,6 +5,7 @@ shown, and how large one would have had to be; with too many gaps it says that n
 """
 
 import shlex
+from dataclasses import fields
 from typing import Any
 
 from evolve.report import ReportData
@@ -42,7 +43,7 @@ def span(seconds: float) -> str:
 
 def p_text(p: float) -> str:
     """A p-value as people write it."""
-    return "p < 0.0001" if p < 1e-4 else f"p = {p:.2g}"
+    return f"p = {p:.2g}"
 
 
 def headline(data: ReportData) -> str:
@@ -127,6 +128,12 @@ def caveats(data: ReportData) -> list[str]:
             found.append("Nothing was kept: the evolved harness is the unedited one, so any difference is noise.")
         if outcome.comparison.unpaired:
             found.append(f"{outcome.comparison.unpaired} exam episodes have no partner and count in no pair.")
+        control, wandering = outcome.control.mean, data.explored.mean if data.explored else None
+        if control is not None and wandering is not None and control < wandering:
+            found.append(
+                f"The control scored less ({control:.3f}) than random moves did on training tasks ({wandering:.3f}): "
+                "being better than it shows learning, not skill."
+            )
     if data.evolving:
         found.append(
             "This is one evolution with one seed: the intervals are over tasks, not over repeats of the evolution. "
@@ -137,6 +144,21 @@ def caveats(data: ReportData) -> list[str]:
     elif data.facts.evaluator <= 2:
         found.append(f"Scores come from {rank(data)}: weak evidence, whatever the statistics say.")
     return found
+
+
+def settings(data: ReportData) -> str:
+    """The recipe's settings; what was not given is the default, known when this is the instar that ran."""
+    from evolve.recipes import recipe
+    from harness import __version__
+
+    given = dict(data.plan.get("settings", {}))
+    text = ", ".join(f"{key} = {value}" for key, value in given.items())
+    if data.plan.get("instar") != __version__:
+        return text or "its defaults"
+    made = recipe(str(data.plan["recipe"]), **given)
+    rest = [f for f in fields(made) if f.init and f.name not in given]  # type: ignore[arg-type]
+    defaults = ", ".join(f"{f.name} = {getattr(made, f.name)}" for f in rest)
+    return f"{text}; by default {defaults}" if text else f"by default {defaults}"
 
 
 def rank(data: ReportData) -> str:

@@ -25,7 +25,7 @@ from harness.trajectory import Trajectory, Turn
 class MemRL:
     """Memory learning. `explore` random episodes, then `rounds` of `batch`; `alpha` and `discount` as above."""
 
-    explore: int = 200
+    explore: int = 400
     rounds: int = 3
     batch: int = 12
     alpha: float = 0.3

@@ -30,7 +30,7 @@ from harness.trajectory import Trajectory
 class Reflect:
     """Prompt evolution. `proposer`: "rewrite" asks a model, "compose" needs none, "auto" asks one if one was given."""
 
-    rounds: int = 4
+    rounds: int = 6
     batch: int = 8
     explore: int = 200  # random episodes for the composer; the rewriter needs none
     proposer: Literal["auto", "rewrite", "compose"] = "auto"
