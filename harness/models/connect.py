@@ -25,10 +25,10 @@ def connect(spec: str, options: ModelOptions | None = None) -> Model:
     options = dict(options or {})
     spec = spec.strip()
     if spec == "embedded":
-        from harness.models.embedded import NAME, embedded_gguf
+        from harness.models.embedded import NAME, fast_gguf
         from harness.models.gguf import GGUFModel
 
-        return _build(spec, GGUFModel, embedded_gguf(), {"name": NAME} | options)
+        return _build(spec, GGUFModel, fast_gguf(), {"name": NAME} | options)
     kind, _, rest = spec.partition(":")
     if kind == "gguf" and rest:
         from harness.models.gguf import GGUFModel

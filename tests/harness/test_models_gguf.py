@@ -11,7 +11,7 @@ import pytest
 
 from harness.model import ContextOverflow, Message, ModelFault, ModelRefused, Request, ToolCall
 from harness.models.connect import connect
-from harness.models.embedded import embedded_gguf
+from harness.models.embedded import embedded_gguf, fast_gguf
 from harness.models.gguf import GGUFModel
 from harness.models.grammar import check_choices, schema_grammar, tools_read, tools_schema, tools_told
 
@@ -335,5 +335,11 @@ def test_nobody_else_may_use_the_port_that_llama_listens_on(model):
 
 
 @pytest.mark.model
-def test_an_embedded_file_is_the_same_for_everyone():
-    assert embedded_gguf() == embedded_gguf()
+def test_the_fast_copy_of_the_embedded_model_is_made_once_and_again_when_damaged(monkeypatch, tmp_path):
+    (tmp_path / "models").mkdir()
+    (tmp_path / "models" / embedded_gguf().name).symlink_to(embedded_gguf())
+    monkeypatch.setenv("INSTAR_CACHE", str(tmp_path))
+    made = fast_gguf().stat()
+    assert fast_gguf().stat().st_mtime_ns == made.st_mtime_ns
+    fast_gguf().write_bytes(b"GGUF, but cut short")
+    assert fast_gguf().stat().st_size == made.st_size
