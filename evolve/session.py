@@ -20,7 +20,7 @@ from envs import Benchmark
 from envs.registry import load
 from evolve.evolver import Outcome, Plan
 from evolve.evolver import evolve as _evolve
-from evolve.lab import Lab, scores
+from evolve.lab import Lab, fingerprint, scores
 from evolve.recipes import recipe as _recipe
 from evolve.stats import Comparison, Mean, compare, mean_interval
 from harness.agent import Agent
@@ -140,6 +140,7 @@ def run(
     plan = {"command": "run", **setup.describe(), "split": split, "n": n, "budget": budget}
     benchmark = setup.benchmark()
     tasks = benchmark.tasks(split, n)
+    plan["tasks"] = _digest([[task.id, fingerprint(task)] for task in tasks])
 
     async def go(journal: Journal, model: Model) -> Evaluation:
         agent, store = _equipped(setup, benchmark, model)
@@ -179,7 +180,8 @@ def evolve(
         "proposer": proposer, "proposer_options": dict(proposer_options or {}), "split": split, "n": n,
     }  # fmt: skip
     benchmark = setup.benchmark()
-    benchmark.tasks("train", 1), benchmark.tasks(split, n)  # a missing split is an error now, not after an hour
+    benchmark.tasks("train", 1)  # a missing split is an error now, not after an hour
+    plan["tasks"] = _digest([[task.id, fingerprint(task)] for task in benchmark.tasks(split, n)])
 
     async def go(journal: Journal, model: Model) -> Evolution:
         adviser = connect(proposer, proposer_options) if proposer else None
@@ -276,6 +278,7 @@ def _in_folder(setup: Setup, plan: dict[str, Any], out: str | None, go: Callable
     with Journal(folder) as journal:
         known = journal.last("plan")
         if known is None:
+            plan |= {"benchmark": _facts(setup.benchmark())}
             journal.append("plan", plan | {"instar": _harness.__version__, "files": dict(setup.harness.files)})
         else:
             different = [key for key in plan if known.body.get(key) != plan[key]]
@@ -287,5 +290,17 @@ def _in_folder(setup: Setup, plan: dict[str, Any], out: str | None, go: Callable
         return asyncio.run(main(journal))
 
 
-def _digest(plan: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(plan, sort_keys=True, default=str).encode()).hexdigest()[:8]
+def _facts(benchmark: Benchmark) -> dict[str, Any]:
+    """What a reader of the journal must know of the benchmark, since its code may be gone or not to be trusted by then."""
+    return {
+        "name": benchmark.name,
+        "description": benchmark.description,
+        "evaluator": benchmark.evaluator.name,
+        "licence": benchmark.licence,
+        "reward_range": list(benchmark.reward_range),
+        "success_at": benchmark.success_at,
+    }
+
+
+def _digest(plain: Any) -> str:
+    return hashlib.sha256(json.dumps(plain, sort_keys=True, default=str).encode()).hexdigest()[:8]
