@@ -90,7 +90,7 @@ def natural(text: str) -> tuple[tuple[int, int, str], ...]:
 
 
 def _row(t: Trajectory) -> Row:
-    calls = [call for turn in t.turns for call in turn.calls]
+    calls = t.all_calls
     paid = [call.usage for call in calls if not call.cached]
     size = sum(len(turn.observation) + len(turn.action) + 80 for turn in t.turns) + len(t.goal) + len(t.final)
     return Row(

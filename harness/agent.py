@@ -3,7 +3,7 @@
 A player is anything that can play an episode: an agent, or a fixed policy (expert, random) that asks no model.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,7 +11,7 @@ from envs import Benchmark
 from envs.benchmark import PolicyMaker
 from harness.episode import Episode, Recall, Remembered
 from harness.folder import Harness
-from harness.model import Model, Request
+from harness.model import Message, Model, Request
 from harness.settings import HarnessError
 from harness.situation import Situation, describe
 
@@ -109,15 +109,14 @@ class Agent:
             "skills": self.skills,
         }
 
-    def request(self, text: str, **rest: Any) -> Request:
-        """A request in the form the harness chose, with its model settings."""
+    def request(self, values: Mapping[str, str], **rest: Any) -> Request:
+        """The `step` prompt filled with `values`, in the form the harness chose (chat: under `system`, if any)."""
         model, form = self.harness.settings.model, self.harness.settings.control.form
         base: dict[str, Any] = {"temperature": model.temperature, "max_tokens": model.max_tokens, **rest}
+        text = self.harness.render("step", values)
         if form == "completion":
             return Request(prompt=text.rstrip(), **base)
-        from harness.model import Message
-
-        system = self.harness.prompts.get("system")
+        system = self.harness.render("system", values) if "system" in self.harness.prompts else ""
         head = (Message(role="system", content=system),) if system else ()
         return Request(messages=(*head, Message(role="user", content=text)), **base)
 

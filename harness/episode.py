@@ -6,13 +6,14 @@ ends the episode as a gap, never as a score.
 """
 
 import asyncio
+import math
 import random
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from envs import Benchmark, Env, Observation, Task
+from envs import Benchmark, Env, Observation, Step, Task, Tool
 from envs.env import EnvFault
 from harness.model import Completion, Model, ModelFault, Request
 from harness.seeds import seed_for, stream
@@ -44,19 +45,37 @@ class Episode:
     """One try at one task. `turns` grows; `rewards` are the world's; `over` says that the world ended it."""
 
     def __init__(
-        self, env: Env, benchmark: Benchmark, task: Task, *, number: int, run_seed: int, max_steps: int,
-        max_tokens: int = 0, max_invalid: int = 5, retries: int = 4, record: Callable[[Turn], None], lookup: Lookup,
+        self, benchmark: Benchmark, task: Task, *, number: int, run_seed: int, max_steps: int,
+        max_tokens: int = 0, max_invalid: int = 5, retries: int = 4, record: Callable[[Turn], Turn], lookup: Lookup,
     ) -> None:  # fmt: skip
-        self.env, self.benchmark, self.task, self.number = env, benchmark, task, number
+        self.benchmark, self.task, self.number = benchmark, task, number
         self.run_seed, self.max_steps, self.max_tokens, self.max_invalid = run_seed, max_steps, max_tokens, max_invalid
         self.retries, self._record, self._lookup = retries, record, lookup
         self.seed = seed_for(run_seed, task.id, number, "env")
         self.observation = Observation("")
         self.turns: list[Turn] = []
         self.over = False
+        self._env: Env | None = None
         self._calls: list[Call] = []
         self._tokens = self._invalid = self._asked = 0
         self._streams: dict[str, random.Random] = {}
+
+    @property
+    def env(self) -> Env:
+        """The world; there is one after `start`."""
+        if self._env is None:
+            raise RuntimeError("the episode has not started")
+        return self._env
+
+    @property
+    def unfinished(self) -> tuple[Call, ...]:
+        """The calls since the last turn."""
+        return tuple(self._calls)
+
+    @property
+    def asked(self) -> int:
+        """Answers of the model so far."""
+        return self._asked
 
     @property
     def rewards(self) -> list[float | None]:
@@ -70,9 +89,31 @@ class Episode:
         return self._streams[role]
 
     async def start(self) -> None:
-        """Reset the world. Raises EnvFault."""
+        """Make the world and reset it. Raises EnvFault."""
         try:
-            self.observation = await self.env.reset(self.task, self.seed)
+            self._env = self.benchmark.make_env()
+            self.observation = await self._env.reset(self.task, self.seed)
+        except EnvFault:
+            raise
+        except Exception as error:
+            raise EnvFault(_where(error)) from error
+        if not isinstance(self.observation, Observation):
+            raise EnvFault(f"reset returned a {type(self.observation).__name__}, no Observation")
+
+    async def close(self) -> str:
+        """Close the world; what went wrong there, as text, since it cannot change what the episode earned."""
+        if self._env is None:
+            return ""
+        try:
+            await self._env.close()
+        except Exception as error:  # noqa: BLE001 - the border to code that is not ours: said in the record
+            return f"the environment did not close: {_where(error)}"
+        return ""
+
+    def tools(self) -> Sequence[Tool]:
+        """The functions that the world offers now. Raises EnvFault."""
+        try:
+            return self.env.tools()
         except EnvFault:
             raise
         except Exception as error:
@@ -115,13 +156,14 @@ class Episode:
             raise
         except Exception as error:  # the border to code that is not ours: whatever breaks there is missing data
             raise EnvFault(_where(error)) from error
+        if fault := _fault(step):
+            raise EnvFault(f"step returned {fault}")
         turn = Turn(
             observation=before, action=action, situation=situation, move=move or action, retrieved=tuple(retrieved),
             calls=tuple(self._calls), reward=step.reward, invalid=invalid,
         )  # fmt: skip
         self._calls.clear()
-        self.turns.append(turn)
-        self._record(turn)
+        self.turns.append(self._record(turn))
         self.observation, self.over = step.observation, step.done
         if self.over:
             return
@@ -153,7 +195,17 @@ def _transcript(request: Request) -> str:
     return "\n\n".join(f"[{message.role}]\n{message.content}" for message in request.messages)
 
 
+def _fault(step: object) -> str:
+    """What is wrong with a world's answer; a reward that is no finite number must not become a score."""
+    if not isinstance(step, Step) or not isinstance(step.observation, Observation):
+        return f"a {type(step).__name__}, no Step with an Observation"
+    if step.reward is not None and not (isinstance(step.reward, int | float) and math.isfinite(step.reward)):
+        return f"the reward {step.reward!r}, which is no finite number"
+    return ""
+
+
 def _where(error: Exception) -> str:
+    """What broke in code that is not ours, with the file and line."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
 

@@ -7,7 +7,7 @@ infrastructure breaks is retried, then recorded as a gap; a fault that would bre
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,9 +15,9 @@ from envs import Benchmark, Task
 from envs.env import EnvFault
 from harness.agent import Player
 from harness.episode import Episode, EpisodeLimit
-from harness.journal import Journal
+from harness.journal import Journal, JournalError
 from harness.model import Completion, ContextOverflow, ModelFault
-from harness.trajectory import Trajectory, Turn
+from harness.trajectory import Call, Trajectory, Turn
 
 
 class RunStopped(Exception):
@@ -74,8 +74,9 @@ class Runner:
         if len(set(keys)) != len(keys):
             raise ValueError(f"two jobs have the same key: {next(key for key in keys if keys.count(key) > 1)}")
         phase = jobs[0].phase if jobs else ""
+        batch = f"{phase}/{jobs[0].arm}" if jobs else ""
         progress = Progress(total=len(jobs), phase=phase)
-        settled = settle and self.journal.last("batch", phase) is not None
+        settled = settle and self.journal.last("batch", batch) is not None
         results: list[Trajectory | None] = [None] * len(jobs)
         waiting: list[int] = []
         for index, key in enumerate(keys):
@@ -83,6 +84,7 @@ class Runner:
             if found is None or (found.status == "gap" and not settled):
                 waiting.append(index)
             else:
+                _same(found, jobs[index].player, self.journal)
                 results[index] = found
                 self._count(progress, found)
         queue = iter(waiting)
@@ -107,9 +109,9 @@ class Runner:
 
         await _together([worker() for _ in range(min(self.concurrency, len(waiting)))])
         finished = [result for result in results if result is not None]
-        if settle and phase and not settled:
+        if settle and jobs and not settled:
             self.journal.append(
-                "batch", {"episodes": len(finished), "gaps": sum(r.status == "gap" for r in finished)}, phase
+                "batch", {"episodes": len(finished), "gaps": sum(r.status == "gap" for r in finished)}, batch
             )
         return finished
 
@@ -139,20 +141,22 @@ class Runner:
         def lookup(digest: str) -> Completion | None:
             return answers.get(digest)
 
-        def record(turn: Turn) -> None:
-            for number, call in enumerate(turn.calls):
-                if call.digest in earlier and call.cached:  # paid by this very episode before it was cut off
-                    calls = list(turn.calls)
-                    calls[number] = call.model_copy(update={"cached": False})
-                    turn = turn.model_copy(update={"calls": tuple(calls)})
-                self._learn(call.digest, turn, number)
+        def paid(call: Call) -> Call:
+            self._learn(call)
+            if call.cached and call.digest in earlier:  # paid by this very episode before it was cut off
+                earlier.remove(call.digest)
+                return call.model_copy(update={"cached": False})
+            return call
+
+        def record(turn: Turn) -> Turn:
+            turn = turn.model_copy(update={"calls": tuple(map(paid, turn.calls))})
             self.journal.append(
                 "step", {"attempt": attempt, "turn": turn.model_dump(mode="json", exclude_defaults=True)}, job.key
             )
+            return turn
 
-        env = self.benchmark.make_env()
         episode = Episode(
-            env, self.benchmark, job.task, number=job.number, run_seed=self.seed,
+            self.benchmark, job.task, number=job.number, run_seed=self.seed,
             max_steps=job.player.steps(self.benchmark), max_tokens=limits.limits.tokens if limits else 0,
             max_invalid=limits.limits.invalid if limits else 5, record=record, lookup=lookup,
         )  # fmt: skip
@@ -176,37 +180,50 @@ class Runner:
                 f"time-out: the episode took more than {limits.limits.seconds if limits else 600:.0f} s",
             )
         finally:
-            await env.close()
+            closing = await episode.close()
         return Trajectory(
             id=job.key, task=job.task.id, split=job.task.split, goal=job.task.goal, episode=job.number,
             seed=episode.seed, harness=job.player.version, model=job.player.model_name,
-            turns=tuple(episode.turns), final=episode.observation.text,
-            score=None if status == "gap" else self.benchmark.score(episode.rewards), status=status, reason=reason,
-            arm=job.arm, started=started, seconds=time.time() - started,
+            turns=tuple(episode.turns), unfinished=tuple(map(paid, episode.unfinished)),
+            final=episode.observation.text,
+            score=None if status == "gap" else self.benchmark.score(episode.rewards), status=status,
+            reason="; ".join(filter(None, (reason, closing))), arm=job.arm, started=started,
+            seconds=time.time() - started,
         )  # fmt: skip
 
     def _earlier(self, key: str) -> set[str]:
         """Digests of the calls that earlier tries of this episode paid for."""
-        calls = (call for event in self.journal.events("step", key) for call in event.body["turn"].get("calls", ()))
-        return {call["digest"] for call in calls if not call.get("cached")}
+        return {call["digest"] for call in self._calls(key) if not call.get("cached")}
 
     def _record(self) -> dict[str, Completion]:
         if self._answers is None:
             self._answers = {}
-            for event in self.journal.events("step"):
-                turn = Turn.model_validate(event.body["turn"])
-                for number, call in enumerate(turn.calls):
-                    self._learn(call.digest, turn, number)
+            for call in self._calls():
+                self._learn(Call.model_validate(call))
         return self._answers
 
-    def _learn(self, digest: str, turn: Turn, number: int) -> None:
-        if self._answers is None or digest in self._answers:
+    def _calls(self, key: str | None = None) -> Iterator[dict[str, Any]]:
+        for event in self.journal.events("step", key):
+            yield from event.body["turn"].get("calls", ())
+        for event in self.journal.events("episode", key):
+            yield from event.body.get("unfinished", ())
+
+    def _learn(self, call: Call) -> None:
+        if self._answers is None or call.digest in self._answers:
             return
-        call = turn.calls[number]
-        self._answers[digest] = Completion(
+        self._answers[call.digest] = Completion(
             text=call.output, tool_calls=call.tool_calls, finish_reason=call.finish_reason, usage=call.usage,
             prompt_ids=call.prompt_ids, output_ids=call.output_ids, output_logprobs=call.output_logprobs,
         )  # fmt: skip
+
+
+def _same(found: Trajectory, player: Player, journal: Journal) -> None:
+    """Refuse an episode of the record that another harness or model played: building on it would mix two runs."""
+    if (found.harness, found.model) != (player.version, player.model_name):
+        raise JournalError(
+            f"{journal.folder}: episode {found.id} was played by harness {found.harness} with {found.model}, not by "
+            f"{player.version} with {player.model_name}. Cure: choose another folder with --out"
+        )
 
 
 async def _together(tasks: Sequence[Coroutine[Any, Any, None]]) -> None:

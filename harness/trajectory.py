@@ -60,6 +60,7 @@ class Trajectory(BaseModel):
     harness: str
     model: str
     turns: tuple[Turn, ...] = ()
+    unfinished: tuple[Call, ...] = ()  # calls after the last turn, when a limit or a fault came before the next action
     final: str = ""  # the last observation
     score: float | None = None
     status: Literal["done", "truncated", "gap"]
@@ -70,25 +71,29 @@ class Trajectory(BaseModel):
     seconds: float = 0.0
 
     @property
+    def all_calls(self) -> tuple[Call, ...]:
+        """Every model call, those of an unfinished turn last."""
+        return (*(call for turn in self.turns for call in turn.calls), *self.unfinished)
+
+    @property
     def calls(self) -> int:
         """Model calls, answers from the record included: a budget must not depend on what happened to be cached."""
-        return sum(len(turn.calls) for turn in self.turns)
+        return len(self.all_calls)
 
     @property
     def cached(self) -> int:
         """Calls that were answered from the record and cost nothing."""
-        return sum(call.cached for turn in self.turns for call in turn.calls)
+        return sum(call.cached for call in self.all_calls)
 
     @property
     def tokens(self) -> int:
         """Prompt and output tokens of all calls."""
-        used = (call.usage for turn in self.turns for call in turn.calls)
-        return sum(usage.prompt_tokens + usage.output_tokens for usage in used)
+        return sum(call.usage.prompt_tokens + call.usage.output_tokens for call in self.all_calls)
 
     @property
     def dollars(self) -> float | None:
         """Price of all calls, None when the price of some call is unknown."""
-        prices = [call.usage.dollars for turn in self.turns for call in turn.calls]
+        prices = [call.usage.dollars for call in self.all_calls]
         return sum(price for price in prices if price is not None) if None not in prices else None
 
     @property

@@ -19,9 +19,9 @@ async def choice(agent: Agent, episode: Episode) -> None:
                 'Cure: set [control] loop = "react" in harness.toml'
             )
         items, memories = agent.remember(episode, situation.text)
-        text = agent.harness.render("step", agent.values(episode, situation, memories))
-        completion = await episode.ask(agent.model, agent.request(text, choices=tuple(situation.moves)))
-        answer = completion.text.strip()
+        request = agent.request(agent.values(episode, situation, memories), choices=tuple(situation.moves))
+        completion = await episode.ask(agent.model, request)
+        answer = completion.text if completion.text in situation.moves else completion.text.strip()
         known = answer in situation.moves
         actions = situation.moves.get(answer, (answer,))
         await episode.act(

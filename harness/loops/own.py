@@ -12,8 +12,9 @@ from envs.env import EnvFault
 from harness.agent import Agent
 from harness.episode import Episode, EpisodeLimit
 from harness.folder import Harness
+from harness.journal import JournalError
 from harness.loops import Loop
-from harness.model import ModelFault, ModelRefused
+from harness.model import ContextOverflow, ModelFault, ModelRefused
 from harness.settings import HarnessError
 
 
@@ -34,7 +35,7 @@ def own(harness: Harness) -> Loop:
     async def run(agent: Agent, episode: Episode) -> None:
         try:
             await function(agent, episode)
-        except (EpisodeLimit, EnvFault, ModelFault, ModelRefused, HarnessError):
+        except (EpisodeLimit, EnvFault, ModelFault, ModelRefused, ContextOverflow, HarnessError, JournalError):
             raise
         except Exception as error:
             raise HarnessError(f"{name}: {_place(error, name)}{type(error).__name__}: {error}") from error

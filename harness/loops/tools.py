@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from harness.agent import Agent
-from harness.episode import Episode
+from harness.episode import Episode, EpisodeLimit
 from harness.model import Message, Request, ToolCall
 from harness.toolbox import Toolbox, ToolFault
 
@@ -25,12 +25,15 @@ async def tools(agent: Agent, episode: Episode) -> None:
     retrieved = [item.id for item in items]
     values = agent.values(episode, agent.situation(episode), memories)
     box = Toolbox(agent.harness)
+    own = box.schemas()
     talk = [
         Message(role="system", content=agent.harness.render("system", values)),
         Message(role="user", content=agent.harness.render("step", values)),
     ]
     while not episode.over:
-        offered = [_act_schema(episode), *box.schemas(), *(_schema(tool) for tool in episode.env.tools())]
+        if episode.asked >= episode.max_steps:  # looking things up is no step of the world, so this would never end
+            raise EpisodeLimit(f"{episode.max_steps} answers of the model were not enough")
+        offered = [_act_schema(episode), *own, *(_schema(tool) for tool in episode.tools())]
         request = Request(
             messages=tuple(talk), tools=tuple({"type": "function", "function": tool} for tool in offered),
             temperature=settings.temperature, max_tokens=settings.max_tokens,
@@ -68,7 +71,7 @@ async def _do(call: ToolCall, box: Toolbox, episode: Episode, situation: str, re
             return box.call(call.name, arguments)
         except ToolFault as fault:
             return f"Error: {fault}"
-    if any(tool.name == call.name for tool in episode.env.tools()):
+    if any(tool.name == call.name for tool in episode.tools()):
         action = json.dumps({"name": call.name, "arguments": arguments}, ensure_ascii=False)
         await episode.act(action, situation=situation, retrieved=retrieved)
         return _seen(episode)
