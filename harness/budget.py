@@ -1,7 +1,8 @@
 """One budget over everything that costs: agent, proposer, judge.
 
-Spending is reserved before it happens, so a run ends before the limit and never shortly after it; what was reserved and
-not used is given back. The budget lives here and not in `evolve`, because the runner must ask it too.
+A limit on calls is never passed: before a batch is played, the most calls it can make must fit. Tokens, money and time
+of a batch are not known beforehand, so they are looked at between batches and may be passed by one batch at most. The
+budget lives here and not in `evolve`, because the runner must ask it too.
 """
 
 import re
@@ -38,7 +39,7 @@ class Budget:
 
     @classmethod
     def parse(cls, text: str) -> "Budget":
-        """A budget from text such as '600calls', '2usd,30min' or '1e6'-free numbers with units; raises ValueError."""
+        """A budget from text such as '600calls' or '2usd,30min'; empty text is no limit. Raises ValueError."""
         budget = cls()
         for part in filter(None, text.split(",")):
             match = _PART.fullmatch(part)
@@ -49,7 +50,10 @@ class Budget:
                     "as in 600calls, 200000tokens, 2usd, 10min; several are joined by commas"
                 )
             number = float(match.group(1)) * {"minutes": 60, "hours": 3600}.get(unit, 1)
-            setattr(budget, "seconds" if unit in ("minutes", "hours") else unit, number)
+            unit = "seconds" if unit in ("minutes", "hours") else unit
+            if getattr(budget, unit) is not None:
+                raise ValueError(f"budget '{text}' limits {unit} twice. Cure: leave one of them out")
+            setattr(budget, unit, number)
         return budget
 
     def left(self, unit: str) -> float:

@@ -6,6 +6,7 @@ Everything that shapes an agent is a file a person can open: `harness.toml`, `pr
 
 import hashlib
 import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -48,6 +49,11 @@ class Harness:
         """Validate files given as text; `where` stands for the folder in errors."""
         if SETTINGS_FILE not in files:
             raise HarnessError(f"{where}/{SETTINGS_FILE}: missing")
+        for path, text in files.items():
+            try:
+                f"{path}{text}".encode()
+            except UnicodeEncodeError as error:  # a lone surrogate, which only a name on disk or a model can bring in
+                raise HarnessError(f"{where}/{path!a}: its name or text is no valid Unicode: {error.reason}") from error
         settings = parse_settings(files[SETTINGS_FILE], f"{where}/{SETTINGS_FILE}")
         harness = cls(MappingProxyType(dict(sorted(files.items()))), settings, where)
         harness._check_prompts()
@@ -71,7 +77,7 @@ class Harness:
         return {
             PurePosixPath(path).stem: text
             for path, text in self.files.items()
-            if path.startswith("prompts/") and path.endswith(".md")
+            if str(PurePosixPath(path).parent) == "prompts" and path.endswith(".md")
         }
 
     def render(self, name: str, values: Mapping[str, str]) -> str:
@@ -96,6 +102,10 @@ class Harness:
                 )
         known = {*prompt.BUILT_IN, *self.prompts}
         for name, text in self.prompts.items():
+            if name in prompt.BUILT_IN:
+                raise HarnessError(
+                    f"{self.where}/prompts/{name}.md: {{{name}}} is filled in by the loop. Cure: give it another name"
+                )
             if name == "memory":  # how one remembered item is shown
                 prompt.check(text, f"{self.where}/prompts/memory.md", ("key", "body"))
             elif name in ("system", "step"):
@@ -104,8 +114,15 @@ class Harness:
 
 def _read(root: Path) -> dict[str, str]:
     files: dict[str, str] = {}
-    for folder, names, leaves in os.walk(root):
+
+    def unreadable(error: OSError) -> None:
+        raise HarnessError(f"{error.filename}: cannot be read: {error.strerror}") from error
+
+    for folder, names, leaves in os.walk(root, onerror=unreadable):
         names[:] = sorted(name for name in names if not name.startswith(".") and name not in _IGNORED)
+        for name in names:
+            if (Path(folder) / name).is_symlink():
+                raise HarnessError(f"{Path(folder) / name}: a link to a folder. Cure: copy the folder in")
         for leaf in sorted(leaves):
             path = Path(folder) / leaf
             if leaf.startswith(".") or leaf.endswith((".pyc", "~")):
@@ -113,13 +130,16 @@ def _read(root: Path) -> dict[str, str]:
             if path.is_symlink() and not path.resolve().is_relative_to(root.resolve()):
                 raise HarnessError(f"{path}: a link that leads out of the folder. Cure: copy the file in")
             try:
+                found = path.stat()  # before it is opened: it may be huge, or a pipe that never ends
+                if not stat.S_ISREG(found.st_mode):
+                    raise HarnessError(f"{path}: not a regular file. Cure: a harness holds text files only")
+                if found.st_size > MAX_FILE:
+                    raise HarnessError(
+                        f"{path}: {found.st_size:,} bytes, more than {MAX_FILE:,}. Cure: keep data outside the harness"
+                    )
                 data = path.read_bytes()
             except OSError as error:
                 raise HarnessError(f"{path}: cannot be read: {error.strerror}") from error
-            if len(data) > MAX_FILE:
-                raise HarnessError(
-                    f"{path}: {len(data):,} bytes, more than {MAX_FILE:,}. Cure: keep data outside the harness"
-                )
             try:
                 files[path.relative_to(root).as_posix()] = data.decode("utf-8")
             except UnicodeDecodeError as error:

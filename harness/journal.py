@@ -32,6 +32,10 @@ CREATE INDEX events_by_kind ON events (kind, key);
 CREATE TABLE texts (hash TEXT PRIMARY KEY, data BLOB NOT NULL) WITHOUT ROWID;
 CREATE TRIGGER events_stay BEFORE UPDATE ON events BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;
 CREATE TRIGGER events_last BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;
+CREATE TRIGGER events_once BEFORE INSERT ON events WHEN EXISTS (SELECT 1 FROM events WHERE seq = NEW.seq)
+  BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;
+CREATE TRIGGER texts_stay BEFORE UPDATE ON texts BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;
+CREATE TRIGGER texts_last BEFORE DELETE ON texts BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;
 """
 
 
@@ -63,9 +67,6 @@ class Journal:
                 raise JournalError(
                     f"{self.folder}: no run here ({FILE} is missing). Cure: name the folder that a run printed"
                 )
-            self._db = self._connect(
-                f"file:{self.path.resolve().as_posix().replace('?', '%3f').replace('#', '%23')}?mode=ro"
-            )
         else:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
@@ -74,8 +75,8 @@ class Journal:
                 raise JournalError(
                     f"{self.folder}: cannot be written: {error.strerror}. Cure: choose another folder with --out"
                 ) from error
-            self._db = self._connect(f"file:{self.path.resolve().as_posix().replace('?', '%3f').replace('#', '%23')}")
         try:
+            self._db = self._connect(readonly)
             self._open(readonly)
         except BaseException:
             self.close()
@@ -141,11 +142,12 @@ class Journal:
         return None if row is None else str(row[0])
 
     def digest(self) -> str:
-        """Hash of what happened, free of times, tries and caching: equal for equal runs at any concurrency."""
-        rows = {(t.id, json.dumps(_timeless(t.model_dump(mode="json")), sort_keys=True)) for t in self.trajectories()}
-        other = [e for e in self.events() if e.kind not in ("start", "step", "episode")]
-        rows |= {(f"{e.kind}:{e.key}", json.dumps(_timeless(e.body), sort_keys=True)) for e in other}
-        return hashlib.sha256(json.dumps(sorted(rows)).encode()).hexdigest()
+        """Hash of what came out, free of times, tries, gaps since filled, and caching: equal for equal runs."""
+        rows = {t.id: json.dumps(_timeless(t.model_dump(mode="json")), sort_keys=True) for t in self.trajectories()}
+        for event in self.events():
+            if event.kind not in ("start", "step", "episode"):
+                rows[f"{event.kind}:{event.key}"] = json.dumps(_timeless(event.body), sort_keys=True)
+        return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
 
     def close(self) -> None:
         """Close the database and release the folder; idempotent."""
@@ -185,11 +187,15 @@ class Journal:
                 f"{self.folder}: another process is writing this run. Cure: wait for it, or use another --out"
             ) from error
 
-    def _connect(self, uri: str) -> sqlite3.Connection:
+    def _connect(self, readonly: bool) -> sqlite3.Connection:
+        how = "?mode=ro" if readonly else ""
+        if readonly and not os.access(self.folder, os.W_OK) and not Path(f"{self.path}-wal").exists():
+            how = "?immutable=1"  # an archive: SQLite could not make its shared memory there, and nobody writes
         with self._faults():
-            db = sqlite3.connect(uri, uri=True, timeout=30, isolation_level=None, check_same_thread=False)
-            db.execute("PRAGMA busy_timeout = 30000")
-            return db
+            return sqlite3.connect(
+                f"{self.path.resolve().as_uri()}{how}", uri=True, timeout=30, isolation_level=None,
+                check_same_thread=False,
+            )  # fmt: skip
 
     def _open(self, readonly: bool) -> None:
         with self._faults():
@@ -197,7 +203,7 @@ class Journal:
                 self._db.execute("PRAGMA journal_mode = WAL")
                 self._db.execute("PRAGMA synchronous = NORMAL")
                 self._db.execute("BEGIN IMMEDIATE")
-                if not self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'meta'").fetchone():
+                if not self._db.execute("SELECT 1 FROM sqlite_master").fetchone():  # empty, so it is a new one
                     for statement in _SCHEMA.strip().split(";\n"):
                         self._db.execute(statement)
                     self._db.execute("INSERT INTO meta VALUES ('format', ?)", (str(FORMAT),))

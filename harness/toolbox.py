@@ -4,6 +4,7 @@ The schema comes from the function's type hints and docstring. These files are t
 process; no proposer of ours may write them. A tool's error is text for the model, not the end of the run.
 """
 
+import inspect
 from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import Any, cast
@@ -24,6 +25,9 @@ class Toolbox:
         for path, source in harness.files.items():
             if path.startswith("tools/") and path.endswith(".py"):
                 self._functions[PurePosixPath(path).stem] = _load(f"{harness.where}/{path}", source)
+        for name in ("act", "read_skill"):
+            if name in self._functions:
+                raise HarnessError(f"{harness.where}/tools/{name}.py: '{name}' is taken. Cure: choose another name")
         skills = {path: text for path, text in harness.files.items() if path.startswith("skills/")}
         if skills and harness.settings.skills.disclose != "none":
 
@@ -72,4 +76,6 @@ def _load(name: str, source: str) -> Callable[..., Any]:
     function = space.get(PurePosixPath(name).stem)
     if not callable(function):
         raise HarnessError(f"{name}: must define a function named {PurePosixPath(name).stem}")
+    if inspect.iscoroutinefunction(function):
+        raise HarnessError(f"{name}: {PurePosixPath(name).stem} is async. Cure: a tool is a plain function")
     return function  # type: ignore[no-any-return]
