@@ -19,8 +19,8 @@ POSSIBLE = """a model is one of
 def connect(spec: str, options: ModelOptions | None = None) -> Model:
     """The model that `spec` names. Raises ModelRefused when it names none, or when its library or file is missing.
 
-    Options of `embedded` and `gguf:`: threads, instances, context, logprobs. Of `openai/` and `litellm/`: api_base,
-    api_key_env, timeout, price_in, price_out (dollars per million tokens), logprobs.
+    Options of `embedded` and `gguf:`: threads, instances, context, logprobs, reuse. Of `openai/` and `litellm/`:
+    api_base, api_key_env, timeout, price_in, price_out (dollars per million tokens), logprobs.
     """
     options = dict(options or {})
     spec = spec.strip()

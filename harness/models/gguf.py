@@ -20,7 +20,8 @@ class GGUFModel:
     """A local model. `instances` copies work in parallel, each with `threads` threads and `context` tokens.
 
     The file is checked at once (ModelRefused names it), loaded at the first request. `logprobs` also returns the ids
-    and log-probabilities of the output: the model's own distribution, before temperature and constraint.
+    and log-probabilities of the output: the model's own distribution, before temperature and constraint. `reuse` False
+    forgets every prompt: slower by far, but the answer then never depends, by a rounding, on what was asked before.
     """
 
     def __init__(
@@ -32,6 +33,7 @@ class GGUFModel:
         context: int = 2048,
         name: str | None = None,
         logprobs: bool = False,
+        reuse: bool = True,
     ) -> None:
         for label, value in (("threads", threads), ("instances", instances), ("context", context)):
             if value < 1:
@@ -41,11 +43,12 @@ class GGUFModel:
         self.name = name or f"gguf/{self.path.stem}"
         self.context = context
         self._logprobs = logprobs
+        self._reuse = reuse
         self._pool = Pool([Instance(self.path, threads, context) for _ in range(instances)])
 
     async def complete(self, request: Request) -> Completion:
         """Answer `request`. A choice is always one of the choices: `max_tokens` and `stop` do not cut it."""
-        job = _job(request, self._logprobs)
+        job = _job(request, self._logprobs, self._reuse)
         seconds, answer = await asyncio.wrap_future(self._pool.submit(job))
         return self._read(request, answer, job.lead, seconds)
 
@@ -110,7 +113,7 @@ def check_gguf(path: str | os.PathLike[str]) -> Path:
     return file
 
 
-def _job(request: Request, logprobs: bool) -> Job:
+def _job(request: Request, logprobs: bool, reuse: bool) -> Job:
     """The request in llama.cpp's words; ModelRefused when it contradicts itself or asks for what cannot be held."""
     if (request.prompt is not None) == bool(request.messages):
         raise ModelRefused("a request needs either messages or a prompt, and not both")
@@ -120,7 +123,7 @@ def _job(request: Request, logprobs: bool) -> Job:
         "max_tokens": request.max_tokens,
         "temperature": request.temperature,
         "samplers": ["temperature"],  # nothing but the temperature shapes the distribution: no hidden top-k
-        "cache_prompt": True,
+        "cache_prompt": reuse,
         "stop": list(request.stop),
     }
     if request.seed is not None:

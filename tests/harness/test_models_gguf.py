@@ -271,6 +271,16 @@ def test_a_request_goes_to_the_copy_that_knows_its_beginning(model):
 
 
 @pytest.mark.model
+def test_without_reuse_an_answer_does_not_depend_on_what_was_asked_before(model):
+    own = GGUFModel(model.path, context=512, logprobs=True, reuse=False)
+    request = Request(prompt="The fox walked over the hill. " * 8 + "Then", max_tokens=3)
+    first, _, again = [ask(own, one)[0] for one in (request, Request(prompt=request.prompt[:90]), request)]
+    asyncio.run(own.close())
+    assert again.usage.cached_tokens == 0
+    assert again.output_logprobs == first.output_logprobs
+
+
+@pytest.mark.model
 def test_closing_frees_every_thread_refuses_what_waits_and_may_be_done_twice(model):
     before = threading.active_count()
     own = GGUFModel(model.path, instances=1, context=256)
