@@ -17,7 +17,7 @@ from evolve.stats import Mean, Scores, mean_interval
 from harness.agent import Agent, Player
 from harness.budget import Budget
 from harness.folder import Harness
-from harness.journal import Journal
+from harness.journal import Journal, JournalError
 from harness.model import Message, Model, ModelFault, Request, Usage
 from harness.runner import Job, Runner
 from harness.seeds import stream
@@ -95,6 +95,11 @@ class Lab:
             self.record("ask", body | {"usage": completion.usage.model_dump()}, key)
             known = self.journal.last("ask", key)
             assert known is not None
+        elif known.body["prompt"] != text:
+            raise JournalError(
+                f"{self.folder}: the answer to '{key}' in the journal is to another question, so what came before went "
+                "differently this time. Cure: choose another folder with --out"
+            )
         used = Usage.model_validate(known.body["usage"])
         tokens = used.prompt_tokens + used.output_tokens
         self.budget.add(calls=1, tokens=tokens, dollars=used.dollars, seconds=used.seconds)
@@ -115,7 +120,7 @@ class Lab:
         if self._store is None:
             from evolve.rebuild import fresh_store
 
-            self._store = fresh_store(self.folder)
+            self._store = fresh_store(self.journal)
         return self._store
 
     def remember(self, items: Sequence["Item"], *, key: str) -> int:
@@ -154,6 +159,13 @@ class Lab:
 def scores(trajectories: Sequence[Trajectory]) -> Scores:
     """Scores by (task, episode), gaps as None."""
     return {(t.task, t.episode): t.score for t in trajectories}
+
+
+def paired_differences(candidate: Sequence[Trajectory], baseline: Sequence[Trajectory]) -> list[float | None]:
+    """Candidate minus baseline by (task, episode), in the candidate's order; None where either has a gap."""
+    new, old = scores(candidate), scores(baseline)
+    pairs = [(score, old[key]) for key, score in new.items() if key in old]
+    return [None if a is None or b is None else a - b for a, b in pairs]
 
 
 def fingerprint(task: Task) -> str:
