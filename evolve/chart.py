@@ -78,9 +78,8 @@ def _axes(low: float, high: float, y: Callable[[float], float]) -> str:
         parts.append(f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>')
         parts.append(f'<text x="{_LEFT - 8}" y="{at + 4:.1f}" text-anchor="end">{value:.4g}</text>')
     middle = (_TOP + HEIGHT - _BOTTOM) / 2
-    parts.append(
-        f'<text class="label" transform="translate(14 {middle:.0f}) rotate(-90)" text-anchor="middle">mean score</text>'
-    )
+    turned = f'transform="translate(14 {middle:.0f}) rotate(-90)"'
+    parts.append(f'<text class="y-label" {turned} text-anchor="middle">mean score</text>')
     return "".join(parts)
 
 
@@ -106,7 +105,7 @@ def _legend(series: Sequence[Series], reference: Mean | None) -> str:
         parts.append(f'<line class="line {one.style}" x1="{x:.0f}" x2="{x + 28:.0f}" y1="20" y2="20"/>')
         parts.append(_mark(x + 14, 20, one.style))
         parts.append(f'<text x="{x + 36:.0f}" y="24">{escape(one.name)}</text>')
-        x += 60 + 7.5 * len(one.name)
+        x += 60 + 11 * len(one.name)
     if reference is not None and reference.mean is not None:
         parts.append(f'<line class="reference" x1="{x:.0f}" x2="{x + 28:.0f}" y1="20" y2="20"/>')
         parts.append(f'<text x="{x + 36:.0f}" y="24">random moves ({reference.mean:.3f})</text>')

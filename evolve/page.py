@@ -34,14 +34,15 @@ def write(run: str | os.PathLike[str], out: str | os.PathLike[str] | None = None
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(text, encoding="utf-8")
-        os.replace(part, path)
+        try:
+            part.write_text(text, encoding="utf-8")
+            os.replace(part, path)
+        finally:
+            part.unlink(missing_ok=True)
     except OSError as error:
         raise JournalError(
             f"{path}: cannot be written: {error.strerror}. Cure: choose another file with --out"
         ) from error
-    finally:
-        part.unlink(missing_ok=True)
     return path
 
 

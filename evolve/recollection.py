@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evolve.episodes import Episodes, natural
+from evolve.gate import Verdict
 from harness.journal import Journal
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class Recollection:
     never_recalled: int
     source: str
     note: str = ""
+    verdict: Verdict | None = None  # whether the memory was kept, once that was decided
 
 
 def read_recollection(journal: Journal, episodes: Episodes, elsewhere: str | None = None) -> Recollection | None:
@@ -81,6 +83,7 @@ def read_recollection(journal: Journal, episodes: Episodes, elsewhere: str | Non
             earned.setdefault(item, []).append(reward)
     if not added and not taught and not episodes.recalls:
         return None
+    decided = journal.last("verdict", "memory")
     stored, forgotten, source, note = _stored(journal.folder, elsewhere)
     items: dict[str, Remembered] = {}
     for id in dict.fromkeys([*added, *stored, *episodes.recalls]):
@@ -97,6 +100,7 @@ def read_recollection(journal: Journal, episodes: Episodes, elsewhere: str | Non
         ),
         items=items, best=tuple(best), worst=tuple(reversed(worst)), credited=len(ranked),
         never_recalled=sum(not item.recalled for item in items.values()), source=source, note=note,
+        verdict=Verdict.model_validate(decided.body) if decided else None,
     )  # fmt: skip
 
 

@@ -80,8 +80,10 @@ def _lines(data: ReportData, bars: str) -> list[str]:
         counts = [f"{data.changes.count(state)} {state}" for state in states if data.changes.count(state)]
         lines.append(f"changes: {', '.join(counts) or 'none proposed'}")
     if data.memory:
+        decided = data.memory.verdict
+        fate = "" if decided is None else "kept, " if decided.decision == "accept" else "not kept, "
         lines.append(
-            f"memory: {len(data.memory.items):,} items, {data.memory.credited:,} credited, "
+            f"memory: {fate}{len(data.memory.items):,} items, {data.memory.credited:,} credited, "
             f"{data.memory.never_recalled:,} never recalled"
         )
     if data.outcome:

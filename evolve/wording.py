@@ -5,7 +5,6 @@ shown, and how large one would have had to be; with too many gaps it says that n
 """
 
 import shlex
-from dataclasses import fields
 from typing import Any
 
 from evolve.report import ReportData
@@ -124,8 +123,8 @@ def caveats(data: ReportData) -> list[str]:
             found.append(
                 f"{outcome.overlap['shared']} exam tasks are the same as tasks that taught: the exam is not clean."
             )
-        if outcome.recipe != "memrl" and outcome.chosen == data.plan.get("harness"):
-            found.append("Nothing was kept: the evolved harness is the unedited one, so any difference is noise.")
+        if not kept(data):
+            found.append("Nothing was kept: the evolved agent is the unedited one, so any difference is noise.")
         if outcome.comparison.unpaired:
             found.append(f"{outcome.comparison.unpaired} exam episodes have no partner and count in no pair.")
         control, wandering = outcome.control.mean, data.explored.mean if data.explored else None
@@ -146,19 +145,10 @@ def caveats(data: ReportData) -> list[str]:
     return found
 
 
-def settings(data: ReportData) -> str:
-    """The recipe's settings; what was not given is the default, known when this is the instar that ran."""
-    from evolve.recipes import recipe
-    from harness import __version__
-
-    given = dict(data.plan.get("settings", {}))
-    text = ", ".join(f"{key} = {value}" for key, value in given.items())
-    if data.plan.get("instar") != __version__:
-        return text or "its defaults"
-    made = recipe(str(data.plan["recipe"]), **given)
-    rest = [f for f in fields(made) if f.init and f.name not in given]  # type: ignore[arg-type]
-    defaults = ", ".join(f"{f.name} = {getattr(made, f.name)}" for f in rest)
-    return f"{text}; by default {defaults}" if text else f"by default {defaults}"
+def kept(data: ReportData) -> bool:
+    """Whether the examined agent differs from its control: by its files, or by what it remembers."""
+    outcome = data.outcome
+    return outcome is not None and (outcome.remembers or outcome.chosen != data.plan.get("harness"))
 
 
 def rank(data: ReportData) -> str:

@@ -1,0 +1,558 @@
+"""Reports: what a page and a terminal say of a run, and that nothing in them can act, lie or be lost."""
+
+import dataclasses
+import io
+import re
+import shlex
+import shutil
+from collections.abc import Callable
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from evolve import chart, evolve, run, transcripts, wording
+from evolve.evolver import Outcome
+from evolve.page import page, visible, write
+from evolve.report import ReportData, read_report
+from evolve.stats import compare, mean_interval
+from evolve.terminal import show, spark
+from harness.journal import Journal, JournalError
+from harness.model import Usage
+from harness.starter import starter
+from harness.trajectory import Call, Trajectory, Turn
+
+MODELS = '''
+import random
+from harness.model import Completion, Usage
+
+def answer(request):
+    """Wanders; with examples or memories before it, knows what to do."""
+    text, choices = request.prompt, list(request.choices)
+    rng = random.Random(f"{request.seed}{text}")
+    if "Action: " in text:
+        for move in ("move <A> to <B>", "take <A> from <here>"):
+            if move in choices:
+                return move
+        if "take <A>" in text.rsplit("\\n\\n", 1)[-1] and "go to <B>" in choices:
+            return "go to <B>"
+        if "open <here>" in choices and rng.random() < 0.8:
+            return "open <here>"
+    return rng.choice(choices)
+
+def priceless(request):
+    return Completion(text=answer(request), usage=Usage(prompt_tokens=3, output_tokens=1))
+
+def nonsense(request):
+    return "I would rather not <script>alert(1)</script>"
+
+def hostile(request):
+    return "</code><img src=x onerror=alert(1)><script>document.title='owned'</script>[bold red]\\u202egnp\\x1b[31m"
+'''
+WORLD = """
+from envs import Benchmark, Env, Observation, Step, Task
+from envs.env import EnvFault
+
+GOAL = "say </title><script>document.title='owned'</script> & [bold]\\u202eyes\\x07"
+
+class World(Env):
+    async def reset(self, task, seed):
+        self.task = task
+        return Observation("You see <script>alert(2)</script> and [red]\\x00nothing.")
+    async def step(self, action):
+        if self.task.data["broken"]:
+            raise EnvFault("the <b>container</b> died")
+        return Step(Observation("<i>done</i>"), 1.0, True)
+
+def tasks(split):
+    return lambda n: [Task(id=f"{split}-{i}<b>", split=split, goal=GOAL, data={"broken": i == 1}) for i in range(n)]
+
+benchmark = Benchmark(name="hostile", make_env=World, splits={s: tasks(s) for s in ("train", "valid", "test")})
+"""
+SMALL = {"rounds": 2, "batch": 6, "explore": 60, "proposer": "compose", "max_pairs": 24, "look": 8, "validate": 8}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("report")
+    (folder / "models.py").write_text(MODELS)
+    (folder / "world.py").write_text(WORLD)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def reflected(home: Path) -> Path:
+    """An evolution by reflect whose first change is kept."""
+    model, out = f"scripted:{home}/models.py:answer", home / "reflected"
+    evolve(starter("small"), "household", recipe="reflect", settings=SMALL, model=model, n=12, seed=1, out=str(out))
+    return out
+
+
+@pytest.fixture(scope="module")
+def remembering(home: Path) -> Path:
+    """An evolution by memrl."""
+    settings = {"explore": 60, "rounds": 2, "batch": 6}
+    model, out = f"scripted:{home}/models.py:answer", home / "remembering"
+    evolve(starter("small"), "household", recipe="memrl", settings=settings, model=model, n=10, seed=1, out=str(out))
+    return out
+
+
+@pytest.fixture(scope="module")
+def played(home: Path) -> Path:
+    """A benchmark run with a model whose price nobody knows."""
+    out = home / "played"
+    run(starter("small"), "household", model=f"scripted:{home}/models.py:priceless", n=6, out=str(out))
+    return out
+
+
+@pytest.fixture(scope="module")
+def attacked(home: Path) -> Path:
+    """A run in a hostile world with a hostile model; one episode of six is a gap."""
+    out = home / "attacked"
+    run(starter("react"), f"{home}/world.py", model=f"scripted:{home}/models.py:hostile", n=6, out=str(out))
+    return out
+
+
+class Reader(HTMLParser):
+    """What a browser would find in a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+    def all(self, name: str) -> list[str]:
+        return [str(attrs[name]) for _, attrs in self.tags if name in attrs]
+
+    @property
+    def text(self) -> str:
+        return " ".join("".join(self.words).split())
+
+
+def read(folder: Path, **options: Any) -> Reader:
+    return Reader(page(read_report(folder), **options))
+
+
+def replayed(source: Path, target: Path, keep: Callable[[str, str], bool]) -> Path:
+    """A run with only those events of `source` that `keep(kind, key)`."""
+    with Journal(source, readonly=True) as old, Journal(target) as new:
+        for event in old.events():
+            if keep(event.kind, event.key):
+                new.append(event.kind, event.body, event.key)
+    return target
+
+
+def outcome_of(folder: Path) -> Outcome:
+    with Journal(folder, readonly=True) as journal:
+        event = journal.last("outcome")
+    assert event is not None
+    return Outcome.model_validate(event.body)
+
+
+def terminal(folder: Path, width: int = 80) -> str:
+    out = io.StringIO()
+    show(folder, Console(file=out, width=width, force_terminal=False))
+    return out.getvalue()
+
+
+# The verdict
+
+
+def test_the_verdict_is_one_sentence_with_the_numbers_that_the_run_wrote_down(reflected: Path) -> None:
+    found, text = outcome_of(reflected), wording.sentence(read_report(reflected))
+    assert text.startswith("Better: ")
+    for mean in (found.evolved, found.control):
+        assert f"{mean.mean:.3f} [{mean.low:.3f}, {mean.high:.3f}]" in text
+    pairs = found.comparison
+    assert f"{pairs.difference:+.3f} [{pairs.low:+.3f}, {pairs.high:+.3f}], p = {pairs.p_value:.2g}" in text
+    assert f"{pairs.wins} won, {pairs.losses} lost, {pairs.ties} tied of {pairs.pairs} pairs" in text
+    assert text in read(reflected).text
+
+
+def judged(data: ReportData, control: list[float | None], evolved: list[float | None]) -> ReportData:
+    """`data` with another exam."""
+    assert data.outcome is not None
+    a, b = ({(str(i), 0): score for i, score in enumerate(side)} for side in (control, evolved))
+    new = {"comparison": compare(a, b), "evolved": mean_interval(b), "control": mean_interval(a)}
+    return dataclasses.replace(data, outcome=data.outcome.model_copy(update=new))
+
+
+def test_without_a_significant_difference_none_is_claimed_and_the_power_is_told(reflected: Path) -> None:
+    data = judged(read_report(reflected), [0.0] * 8, [1.0] + [0.0] * 7)
+    assert wording.headline(data) == "No difference shown"
+    assert re.search(r"a true difference of 0\.\d+ would have been shown with 80 % power", wording.sentence(data))
+
+
+def test_too_many_gaps_are_undecided_and_each_arm_is_bounded(reflected: Path) -> None:
+    data = judged(read_report(reflected), [0.0] * 8, [1.0] * 5 + [None] * 3)
+    assert wording.headline(data) == "Undecided"
+    assert "3 evolved episodes are missing, with which its mean could be from 0.625 (all lost) to 1.000 (all won)" in (
+        wording.sentence(data)
+    )
+
+
+def test_a_worse_evolution_is_called_worse(reflected: Path) -> None:
+    data = judged(read_report(reflected), [1.0] * 8, [0.0] * 8)
+    assert wording.headline(data) == "Evolved is worse"
+    assert wording.sentence(data).startswith("Worse: ")
+
+
+def test_a_dirty_exam_and_an_unchanged_harness_are_said_next_to_the_verdict(reflected: Path) -> None:
+    data = read_report(reflected)
+    assert data.outcome is not None
+    dirty = {"overlap": {"taught": 9, "examined": 12, "shared": 4}, "chosen": data.plan["harness"]}
+    limits = " ".join(wording.caveats(dataclasses.replace(data, outcome=data.outcome.model_copy(update=dirty))))
+    assert "4 exam tasks are the same as tasks that taught" in limits
+    assert "Nothing was kept" in limits
+    assert "Nothing was kept" not in " ".join(wording.caveats(data))
+
+
+def test_a_control_below_random_moves_is_pointed_out(reflected: Path) -> None:
+    data = read_report(reflected)
+    assert data.explored is not None
+    high = data.explored.model_copy(update={"mean": 0.9})
+    assert "less than random moves" not in " ".join(wording.caveats(dataclasses.replace(data, explored=None)))
+    assert "than random moves" in " ".join(wording.caveats(dataclasses.replace(data, explored=high)))
+
+
+# The page
+
+
+def test_the_page_stands_alone_and_all_its_links_arrive(reflected: Path, remembering: Path, played: Path) -> None:
+    for folder in (reflected, remembering, played):
+        found = read(folder)
+        ids, links = found.all("id"), found.all("href")
+        assert len(ids) == len(set(ids))
+        assert links
+        assert {link[1:] for link in links} <= set(ids)
+        assert all(link.startswith("#") for link in links)
+        assert not found.all("src")
+        style = (Path(chart.__file__).parent / "templates" / "style.css").read_text()
+        assert "url(" not in style
+        assert "@import" not in style
+
+
+def test_nothing_that_a_model_or_a_world_said_becomes_markup(attacked: Path) -> None:
+    found = read(attacked)
+    assert [tag for tag, _ in found.tags].count("script") == 1
+    assert not {"img", "i"} & {tag for tag, _ in found.tags}
+    assert not [attrs for _, attrs in found.tags if any(name.startswith("on") for name in attrs)]
+    assert "<img src=x onerror=alert(1)>" in found.text
+    assert "<script>alert(2)</script>" in found.text
+
+
+def test_characters_that_hide_or_reorder_text_are_shown_by_name(attacked: Path) -> None:
+    text = page(read_report(attacked))
+    assert "⟨U+202E⟩" in text
+    assert "⟨U+0000⟩" in text
+    assert not re.search("[\x00-\x08\x0b-\x1f\u202a-\u202e]", text)
+    assert visible("a\ud800b\tc\n\u200b") == "a⟨U+D800⟩b\tc\n⟨U+200B⟩"
+
+
+def test_a_lone_surrogate_does_not_stop_the_page(played: Path, tmp_path: Path) -> None:
+    data = read_report(played)
+    odd = dataclasses.replace(data, plan=data.plan | {"name": "odd \udcff name"})
+    (tmp_path / "page.html").write_text(page(odd), encoding="utf-8")
+    assert "odd ⟨U+DCFF⟩ name" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_a_report_runs_no_code_that_a_journal_names(attacked: Path, tmp_path: Path) -> None:
+    marker, trap = tmp_path / "ran", tmp_path / "trap.py"
+    trap.write_text(f"open({str(marker)!r}, 'w')\nbenchmark = None\n")
+    with Journal(attacked, readonly=True) as old, Journal(tmp_path / "stranger") as new:
+        for event in old.events():
+            body = event.body | {"env": str(trap), "benchmark": None} if event.kind == "plan" else event.body
+            new.append(event.kind, body, event.key)
+    found = read(tmp_path / "stranger")
+    assert not marker.exists()
+    assert "What kind of evaluator gave the scores is not recorded." in found.text
+
+
+def test_the_plan_may_tell_what_the_benchmark_is(attacked: Path, tmp_path: Path) -> None:
+    told = {"name": "mine", "evaluator": "JUDGE", "licence": "MIT", "reward_range": [0, 2], "success_at": 1.0}
+    with Journal(attacked, readonly=True) as old, Journal(tmp_path / "told") as new:
+        for event in old.events():
+            new.append(event.kind, event.body | ({"benchmark": told} if event.kind == "plan" else {}), event.key)
+    data = read_report(tmp_path / "told")
+    assert data.facts.reward_range == (0.0, 2.0)
+    assert "judge (rank 2 of 5): weak evidence" in " ".join(wording.caveats(data))
+
+
+def test_exam_tasks_are_paired_and_counted(reflected: Path) -> None:
+    data, found = read_report(reflected), outcome_of(reflected)
+    assert [data.count(word) for word in ("won", "lost", "tied")] == [  # type: ignore[arg-type]
+        found.comparison.wins, found.comparison.losses, found.comparison.ties,
+    ]  # fmt: skip
+    for pair in data.pairs:
+        assert pair.evolved is not None
+        assert pair.control is not None
+        assert (pair.evolved.task, pair.evolved.number) == (pair.control.task, pair.control.number)
+    tasks = [int(pair.task.split("-")[3]) for pair in data.pairs]
+    assert tasks == sorted(tasks)
+    text = read(reflected).text
+    assert f"None of the {found.overlap['examined']} exam tasks is among the {found.overlap['taught']} tasks" in text
+
+
+def test_each_change_shows_its_diff_its_verdict_and_its_evidence(reflected: Path) -> None:
+    data = read_report(reflected)
+    assert data.changes is not None
+    kept = next(change for change in data.changes.changes if change.state == "kept")
+    assert "+++ b/prompts/examples.md" in kept.diff
+    assert kept.verdict is not None
+    assert kept.patch is not None
+    found = read(reflected)
+    assert kept.verdict.reason in found.text
+    assert kept.patch.hypothesis in found.text
+    assert f"{kept.verdict.e_value:.3g}; {1 / (kept.verdict.alpha or 1):.3g} needed" in found.text
+    assert set(kept.patch.evidence) <= {trajectory.id for trajectory in transcripts.choose(data).chosen}
+    added = [attrs for tag, attrs in found.tags if tag == "span" and attrs.get("class") == "add"]
+    assert len(added) >= kept.diff.count("\n+") - 1
+    chosen = [node for node in data.changes.tree if node.chosen]
+    assert [node.version for node in chosen] == [outcome_of(reflected).chosen]
+    assert chosen[0].validation is not None
+
+
+def test_unusable_proposals_and_an_early_stop_are_shown(home: Path, tmp_path: Path) -> None:
+    models = f"scripted:{home}/models.py"
+    settings = SMALL | {"proposer": "rewrite", "patience": 2, "explore": 0}
+    evolve(
+        starter("small"), "household", recipe="reflect", settings=settings, model=f"{models}:answer",
+        proposer=f"{models}:nonsense", n=4, out=str(tmp_path / "run"),
+    )  # fmt: skip
+    data = read_report(tmp_path / "run")
+    assert data.changes is not None
+    assert data.changes.count("unusable") == 2
+    assert any(caveat.startswith("The evolution stopped early") for caveat in wording.caveats(data))
+    assert [part.calls for part in data.spending.parts if part.purpose == "proposer"] == [2]
+    assert "unusable" in terminal(tmp_path / "run")
+
+
+def test_memory_is_ranked_by_utility_and_says_how_often_each_item_was_recalled(remembering: Path) -> None:
+    data = read_report(remembering)
+    memory = data.memory
+    assert memory is not None
+    utilities = [item.utility for item in memory.best if item.utility is not None]
+    assert len(utilities) == len(memory.best) > 0
+    assert utilities == sorted(utilities, reverse=True)
+    turns = [t for id in data.episodes.rows for t in trajectory(remembering, id).turns]
+    assert memory.best[0].recalled == sum(memory.best[0].id in turn.retrieved for turn in turns) > 0
+    assert sum(one.added for one in memory.taught) == len(memory.items)
+    text = read(remembering).text
+    assert all(" ".join(item.key.split()) in text for item in memory.best)
+
+
+def trajectory(folder: Path, id: str) -> Trajectory:
+    with Journal(folder, readonly=True) as journal:
+        found = journal.trajectory(id)
+    assert found is not None
+    return found
+
+
+def test_without_a_memory_file_the_journal_tells_what_it_can(remembering: Path, tmp_path: Path) -> None:
+    shutil.copytree(remembering, tmp_path / "copy", ignore=shutil.ignore_patterns("memory.db*"))
+    memory = read_report(tmp_path / "copy").memory
+    assert memory is not None
+    assert memory.source == "the journal"
+    assert all(item.utility is None and item.mean_reward is not None for item in memory.best)
+    assert "There is no memory.db" in read(tmp_path / "copy").text
+
+
+def test_what_was_forgotten_is_not_shown_again(remembering: Path, tmp_path: Path) -> None:
+    from memory import Store
+
+    shutil.copytree(remembering, tmp_path / "copy")
+    before = read_report(tmp_path / "copy").memory
+    assert before is not None
+    with Store.open(tmp_path / "copy" / "memory.db") as store:
+        store.forget(before.best[0].id)
+    after = read_report(tmp_path / "copy").memory
+    assert after is not None
+    assert after.items[before.best[0].id].forgotten
+    assert after.items[before.best[0].id].key == ""
+
+
+def test_gaps_are_counted_with_their_reasons_and_never_shown_as_a_score(attacked: Path) -> None:
+    data = read_report(attacked)
+    assert len(data.gaps) == 1
+    assert data.evaluation is not None
+    assert data.evaluation.missing == 1
+    text = read(attacked).text
+    assert "environment: the <b>container</b> died" in text
+    assert "1 episodes are missing, with which its mean could be from 0.833 (all lost) to 1.000 (all won)" in text
+    assert "gaps: 1" in terminal(attacked)
+
+
+def test_an_unknown_price_stays_unknown_and_a_known_one_is_shown(played: Path, reflected: Path) -> None:
+    assert read_report(played).spending.total.dollars is None
+    assert "money unknown" in terminal(played)
+    assert read_report(reflected).spending.total.dollars == 0
+    assert (wording.dollars(None), wording.dollars(0.0), wording.dollars(12.5)) == ("unknown", "$0", "$12.50")
+
+
+def test_cost_is_told_by_purpose_and_agrees_with_what_the_run_counted(reflected: Path) -> None:
+    data, found = read_report(reflected), outcome_of(reflected)
+    calls = {part.purpose: part.calls for part in data.spending.parts}
+    assert calls["exam, evolved"] + calls["exam, control"] == found.cost["exam"]["calls"]
+    assert calls["control"] == found.cost["control"]["calls"]
+    assert calls["evolving"] + calls["gate"] + calls["validation"] == found.cost["evolving"]["calls"]
+    assert sum(calls.values()) == data.spending.total.calls
+
+
+def test_calls_that_an_interrupted_try_paid_for_are_counted_apart(played: Path, tmp_path: Path) -> None:
+    with Journal(played, readonly=True) as journal:
+        plan = journal.last("plan")
+    assert plan is not None
+
+    def turn(*digests: str) -> dict[str, Any]:
+        calls = tuple(Call(prompt="p", output="o", digest=digest, usage=Usage(dollars=0.0)) for digest in digests)
+        return Turn(observation="o", action="a", calls=calls).model_dump(mode="json")
+
+    with Journal(tmp_path / "run") as journal:
+        journal.append("plan", plan.body)
+        for attempt, digests in enumerate((("kept", "lost"), ("kept", "new"))):
+            journal.append("start", {"attempt": attempt}, "run/agent/t/0")
+            journal.append("step", {"attempt": attempt, "turn": turn(*digests)}, "run/agent/t/0")
+        ended = Trajectory(
+            id="run/agent/t/0", task="t", split="valid", goal="g", episode=0, seed=1, harness="h", model="m", score=1.0,
+            status="done", arm="agent",
+        )  # fmt: skip
+        journal.finish(ended, 1)
+        journal.append("start", {"attempt": 0}, "run/agent/u/0")
+        journal.append("step", {"attempt": 0, "turn": turn("dead")}, "run/agent/u/0")
+    data = read_report(tmp_path / "run")
+    assert (data.spending.total.calls, data.spending.lost_calls, data.episodes.unfinished) == (2, 2, 1)
+    assert "2 further calls were paid by tries that were interrupted" in read(tmp_path / "run").text
+
+
+@pytest.mark.parametrize("until", ["plan", "explore/wander", "round-0/evolved", "round-1/control", "exam/evolved"])
+def test_an_unfinished_run_says_so_and_shows_what_there_is(reflected: Path, tmp_path: Path, until: str) -> None:
+    going = True
+
+    def keep(kind: str, key: str) -> bool:
+        nonlocal going
+        kept = going
+        going = going and not (kind == until or (kind == "batch" and key == until))
+        return kept and kind != "outcome"
+
+    folder = replayed(reflected, tmp_path / "run", keep)
+    data = read_report(folder)
+    assert not data.finished
+    assert wording.headline(data) == "Unfinished: no verdict yet"
+    assert "The run is unfinished" in wording.sentence(data)
+    assert "unfinished" in read(folder).text.lower()
+    assert "Unfinished" in terminal(folder)
+    rounds = {"plan": 0, "explore/wander": 0, "round-0/evolved": 1, "round-1/control": 2, "exam/evolved": 2}
+    assert len(data.rounds) == rounds[until]
+    assert [pair.result for pair in data.pairs] == (["alone"] * 12 if until == "exam/evolved" else [])
+
+
+def test_a_long_run_is_cut_to_what_a_browser_opens_unless_all_is_asked_for(
+    reflected: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transcripts, "MOST", 5)
+    data = read_report(reflected)
+    some, every = read(reflected), read(reflected, everything=True)
+    assert [row.split("/")[0] for row in (t.id for t in transcripts.choose(data).chosen)] == ["exam"] * 5
+    episodes = len(data.episodes.rows)
+    assert f"5 of {episodes} episodes are here in full; {episodes - 5} were left out" in some.text
+    assert "--all" in some.text
+    assert sum(attrs.get("class") == "episode" for _, attrs in every.tags) == episodes
+
+
+def test_a_normal_page_is_small(reflected: Path, remembering: Path) -> None:
+    for folder in (reflected, remembering):
+        assert len(page(read_report(folder)).encode()) < 3_000_000
+
+
+def test_the_page_is_written_whole_and_a_bad_place_is_named(played: Path, tmp_path: Path) -> None:
+    path = write(played, tmp_path / "deep" / "page.html")
+    assert path == tmp_path / "deep" / "page.html"
+    assert [file.name for file in path.parent.iterdir()] == ["page.html"]
+    (tmp_path / "file").write_text("")
+    with pytest.raises(JournalError, match=r"cannot be written.*Cure"):
+        write(played, tmp_path / "file" / "page.html")
+
+
+def test_a_folder_without_a_run_is_refused_with_a_cure(tmp_path: Path) -> None:
+    with pytest.raises(JournalError, match="no run here"):
+        read_report(tmp_path)
+    Journal(tmp_path / "empty").close()
+    with pytest.raises(JournalError, match=r"never began.*Cure"):
+        read_report(tmp_path / "empty")
+
+
+def test_the_python_shown_repeats_the_run(played: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(compile(wording.python_lines(read_report(played)), "page", "exec"), {})
+    again, first = read_report(tmp_path / "again"), read_report(played)
+    assert again.evaluation == first.evaluation
+    assert {id: row.score for id, row in again.episodes.rows.items()} == {
+        id: row.score for id, row in first.episodes.rows.items()
+    }
+
+
+def test_the_command_shown_is_one_that_the_command_line_takes(reflected: Path, played: Path) -> None:
+    import typer
+
+    from evolve.cli import app
+
+    commands: Any = typer.main.get_command(app)
+    for folder in (reflected, played):
+        data = read_report(folder)
+        name, *args = shlex.split(wording.command_line(data))[1:]
+        params = commands.commands[name].make_context(name, args).params
+        for key in ("env", "split", "n", "seed", "model"):
+            assert params[key] == data.plan[key]
+
+
+# The curve and the terminal
+
+
+def test_the_curve_has_a_title_axes_a_legend_and_a_point_for_every_mean() -> None:
+    mean = mean_interval({("a", 0): 1.0, ("b", 0): 0.0})
+    lost = mean_interval({("a", 0): None})
+    series = [
+        chart.Series("evolved", "evolved", [(0, mean), (1, lost), (2, mean)], mean),
+        chart.Series("con<trol", "control", [(0, mean)], None),
+    ]
+    found = Reader(chart.learning_curve(series, (0.0, 1.0)))
+    tags = [tag for tag, _ in found.tags]
+    assert "title" in tags
+    assert [word for word in ("mean score", "round", "exam", "con<trol", "no score") if word not in found.text] == []
+    marks = [str(attrs["class"]) for _, attrs in found.tags if str(attrs.get("class", "")).startswith("mark")]
+    assert marks.count("mark evolved") == 2 + 1 + 1  # two rounds, the exam, the legend
+    assert marks.count("mark control") == 1 + 1
+    assert chart.learning_curve([], (0.0, 1.0)) == ""
+
+
+def test_the_terminal_summary_fits_80_columns_and_a_pipe(
+    reflected: Path, remembering: Path, played: Path, attacked: Path
+) -> None:
+    for folder in (reflected, remembering, played, attacked):
+        text = terminal(folder)
+        assert "\x1b" not in text
+        long = [line for line in text.splitlines() if len(line) > 80]
+        assert all(line.startswith(("run: ", "page: ", "cost: ")) for line in long), long
+    assert "changes: 1 kept" in terminal(reflected)
+    assert re.search(r"memory: (kept|not kept), \d+ items, \d+ credited", terminal(remembering))
+
+
+def test_the_terminal_summary_can_be_written_in_ascii(remembering: Path) -> None:
+    raw = io.BytesIO()
+    with io.TextIOWrapper(raw, encoding="ascii", write_through=True) as stream:
+        show(remembering, Console(file=stream, width=80, force_terminal=False))
+        text = raw.getvalue().decode("ascii")
+    assert "rounds, evolved: " in text
+
+
+def test_a_sparkline_shows_gaps_as_gaps() -> None:
+    assert spark([0.0, None, 1.0], 0.0, 1.0) == "▁?█"
