@@ -259,6 +259,10 @@ class _Faults:
         text = str(error)
         if "full" in text:
             cure = "the disk is full. Cure: free some space and give the same command again; what had finished is kept"
+        elif "disk I/O error" in text:
+            cure = (
+                "the disk did not take it: it broke, or a quota is used up. Cure: make room and give the command again"
+            )
         elif "readonly" in text or "unable to open" in text:
             cure = "the folder cannot be written. Cure: choose another folder with --out"
         elif "not a database" in text or "malformed" in text or "no such table" in text:

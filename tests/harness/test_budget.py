@@ -38,7 +38,7 @@ def test_limits_are_read_with_their_units(text, calls, tokens, dollars, seconds)
     "text", ["600", "calls", "-5calls", "6 apples", "1e3calls", "5calls 6tokens", "5calls;6tokens"]
 )
 def test_text_that_is_no_budget_is_an_error_with_an_example(text: str) -> None:
-    with pytest.raises(ValueError, match="not understood. Cure: a number with a unit, as in 600calls"):
+    with pytest.raises(ValueError, match=r"not understood\. Cure: a number with a unit, as in 600calls"):
         Budget.parse(text)
 
 
@@ -67,5 +67,5 @@ def test_without_a_limit_nothing_is_ever_exhausted() -> None:
 
 def test_an_unknown_price_is_an_error_only_where_money_is_limited() -> None:
     Budget.parse("5calls").charge(trajectory(0.5, None))
-    with pytest.raises(BudgetExhausted, match="price is unknown. Cure: give price_in and price_out"):
+    with pytest.raises(BudgetExhausted, match=r"price is unknown\. Cure: give price_in and price_out"):
         Budget.parse("5calls,2usd").charge(trajectory(0.5, None))
