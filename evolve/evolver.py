@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 from evolve.lab import Lab, fingerprint, scores
 from evolve.recipes import Recipe
 from evolve.stats import Comparison, Mean, compare
-from harness.folder import Harness
+from harness.agent import Agent
 from harness.runner import RunStopped
 
 FORMAT = 1
@@ -26,6 +26,7 @@ class Outcome(BaseModel):
 
     recipe: str
     chosen: str
+    remembers: bool = False  # whether the chosen agent recalls from the run's memory
     evolved: Mean
     control: Mean
     comparison: Comparison
@@ -59,36 +60,38 @@ async def evolve(lab: Lab, recipe: Recipe, plan: Plan) -> Outcome:
                 lab.agent(), batch, phase=f"round-{number}", arm="control", budget=lab.control_spent
             )
             a, b = lab.mean(evolved), lab.mean(control)
-            lab.say(
-                f"round {number}: evolved {a.mean or 0:.2f}, control {b.mean or 0:.2f}; spent {lab.budget.describe()}"
-            )
+            lab.say(f"round {number}: evolved {_shown(a)}, control {_shown(b)}; spent {lab.budget.describe()}")
             lab.record(
                 "round", {"round": number, "evolved": a.model_dump(), "control": b.model_dump()}, key=str(number)
             )
-            await recipe.learn(lab, number, evolved)
+            await recipe.learn(lab, number, evolved, control)
     except RunStopped as reason:
         if not str(reason).startswith("the proposer"):
             raise
         stopped = str(reason)  # what was found until then is still examined and returned
         lab.say(f"stopped early: {stopped}")
     best = await recipe.choose(lab)
-    lab.keep(best)
+    lab.keep(best.harness)
     outcome = await _examine(lab, recipe, best, exam, plan, stopped)
     lab.record("outcome", outcome.model_dump(mode="json"))
     return outcome
 
 
-async def _examine(lab: Lab, recipe: Recipe, best: Harness, exam: list[Any], plan: Plan, stopped: str) -> Outcome:
+def _shown(mean: Mean) -> str:
+    return "no score" if mean.mean is None else f"{mean.mean:.2f}"
+
+
+async def _examine(lab: Lab, recipe: Recipe, best: Agent, exam: list[Any], plan: Plan, stopped: str) -> Outcome:
     from harness.budget import Budget
 
     cost = Budget()
-    player = lab.agent(best, remembers=recipe.name == "memrl")
-    evolved = await lab.rollouts(player, exam, phase="exam", arm="evolved", budget=cost)
+    evolved = await lab.rollouts(best, exam, phase="exam", arm="evolved", budget=cost)
     control = await lab.rollouts(lab.agent(), exam, phase="exam", arm="control", budget=cost)
     shared = {fingerprint(task) for task, _ in exam} & lab.taught
     return Outcome(
         recipe=recipe.name,
         chosen=best.version,
+        remembers=best.recall is not None,
         evolved=lab.mean(evolved),
         control=lab.mean(control),
         comparison=compare(scores(control), scores(evolved), reward_range=lab.benchmark.reward_range),

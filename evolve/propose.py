@@ -111,7 +111,9 @@ class Composer:
             ReplaceFile(path=self.path, new=text) if self.path in parent.files else AddFile(path=self.path, new=text)
         )
         moves = ", ".join(sorted({move for _, move in steps}))
-        return Patch(edits=(edit,), hypothesis=f"show by example when these moves led to success: {moves}", evidence=evidence)
+        return Patch(
+            edits=(edit,), hypothesis=f"show by example when these moves led to success: {moves}", evidence=evidence
+        )
 
     def _draw(self, good: Sequence[Trajectory], rng: random.Random) -> tuple[list[tuple[str, str]], tuple[str, ...]]:
         left = sorted(good, key=lambda t: (len(t.turns), t.id))

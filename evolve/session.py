@@ -21,6 +21,7 @@ from envs.registry import load
 from evolve.evolver import Outcome, Plan
 from evolve.evolver import evolve as _evolve
 from evolve.lab import Lab, fingerprint, scores
+from evolve.recipes import Recipe
 from evolve.recipes import recipe as _recipe
 from evolve.stats import Comparison, Mean, compare, mean_interval
 from harness.agent import Agent
@@ -176,7 +177,7 @@ def evolve(
     chosen = _recipe(recipe, **(settings or {}))
     limit = Budget.parse(budget or "")
     plan = {
-        "command": "evolve", **setup.describe(), "recipe": recipe, "settings": dict(settings or {}), "budget": budget,
+        "command": "evolve", **setup.describe(), "recipe": recipe, "settings": _settings_of(chosen), "budget": budget,
         "proposer": proposer, "proposer_options": dict(proposer_options or {}), "split": split, "n": n,
     }  # fmt: skip
     benchmark = setup.benchmark()
@@ -290,8 +291,14 @@ def _in_folder(setup: Setup, plan: dict[str, Any], out: str | None, go: Callable
         return asyncio.run(main(journal))
 
 
+def _settings_of(chosen: Recipe) -> dict[str, Any]:
+    """All settings of a recipe, defaults included: a default that changes is another run."""
+    fields: dict[str, Any] = chosen.__dataclass_fields__  # type: ignore[attr-defined]
+    return {name: getattr(chosen, name) for name, field in fields.items() if field.init}
+
+
 def _facts(benchmark: Benchmark) -> dict[str, Any]:
-    """What a reader of the journal must know of the benchmark, since its code may be gone or not to be trusted by then."""
+    """What a reader of the journal must know of the benchmark: its code may be gone, or not to be trusted."""
     return {
         "name": benchmark.name,
         "description": benchmark.description,

@@ -18,60 +18,12 @@ _NAME = re.compile(r"\b([a-z]+) (\d+)\b")
 #: Words of a goal that are not its things.
 _PLAIN = frozenset(
     [
-        "a",
-        "an",
-        "the",
-        "some",
-        "any",
-        "two",
-        "three",
-        "one",
-        "all",
-        "both",
-        "it",
-        "them",
-        "this",
-        "that",
-        "in",
-        "on",
-        "at",
-        "to",
-        "of",
-        "and",
-        "or",
-        "then",
-        "with",
-        "under",
-        "from",
-        "into",
-        "onto",
-        "by",
-        "put",
-        "place",
-        "move",
-        "bring",
-        "take",
-        "get",
-        "find",
-        "look",
-        "examine",
-        "use",
-        "make",
-        "turn",
-        "open",
-        "close",
-        "go",
-        "clean",
-        "cleaned",
-        "hot",
-        "heat",
-        "heated",
-        "cool",
-        "cooled",
-        "cold",
-        "hold",
+        "a", "an", "the", "some", "any", "two", "three", "one", "all", "both", "it", "them", "this", "that", "in", "on",
+        "at", "to", "of", "and", "or", "then", "with", "under", "from", "into", "onto", "by", "put", "place", "move",
+        "bring", "take", "get", "find", "look", "examine", "use", "make", "turn", "open", "close", "go", "clean",
+        "cleaned", "hot", "heat", "heated", "cool", "cooled", "cold", "hold",
     ]
-)
+)  # fmt: skip
 _LIST = re.compile(r"\ban? <thing>(?:,? (?:and )?an? <thing>)+")
 
 
@@ -93,6 +45,9 @@ def describe(wording: str, goal: str, turns: Sequence[Turn], observation: Observ
 
 
 def _slots(goal: str, turns: Sequence[Turn], observation: Observation, history: int) -> Situation:
+    shown = (observation.text, *(observation.choices or ()), *(turn.observation for turn in turns))
+    if not any(_NAME.search(text) for text in shown):
+        return describe("plain", goal, turns, observation, history)  # a world without numbered names has no slots
     words = re.findall(r"[a-z]+", goal.lower())
     wanted = list(dict.fromkeys(word for word in words if word not in _PLAIN))
     slot = {kind: f"<{chr(ord('A') + rank)}>" for rank, kind in enumerate(wanted[:26])}

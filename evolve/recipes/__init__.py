@@ -10,8 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from evolve.lab import Lab
 from evolve.source import Stream
-from harness.agent import Player
-from harness.folder import Harness
+from harness.agent import Agent, Player
 from harness.trajectory import Trajectory
 
 
@@ -29,12 +28,14 @@ class Recipe(Protocol):
         """The evolving agent as it is now."""
         ...
 
-    async def learn(self, lab: Lab, number: int, trajectories: Sequence[Trajectory]) -> None:
-        """Learn from the evolving agent's trajectories of batch `number`."""
+    async def learn(
+        self, lab: Lab, number: int, trajectories: Sequence[Trajectory], control: Sequence[Trajectory]
+    ) -> None:
+        """Learn from the evolving agent's trajectories of batch `number`; its control played the same tasks."""
         ...
 
-    async def choose(self, lab: Lab) -> Harness:
-        """What is returned in the end: the best by validation, not the last."""
+    async def choose(self, lab: Lab) -> Agent:
+        """What is examined and returned in the end: the best by evidence, not the last."""
         ...
 
 
@@ -47,6 +48,7 @@ def recipe(name: str, **settings: Any) -> Recipe:
     if name not in known:
         raise ValueError(f"there is no recipe '{name}'. Known: {', '.join(sorted(known))}")
     fields = known[name].__dataclass_fields__
+    checked: dict[str, Any] = {}
     for key, value in settings.items():
         if key not in fields or not fields[key].init:
             options = ", ".join(sorted(field for field in fields if fields[field].init))
@@ -58,5 +60,6 @@ def recipe(name: str, **settings: Any) -> Recipe:
             raise ValueError(f"recipe '{name}': {key} is {value!r}: {why}") from error
         if isinstance(valid, int | float) and valid < 0:
             raise ValueError(f"recipe '{name}': {key} is {value!r}, but must not be below 0")
-    made: Recipe = known[name](**settings)
+        checked[key] = valid
+    made: Recipe = known[name](**checked)
     return made

@@ -6,10 +6,12 @@ that may stop at any time and whose error holds over all edits of the run (`evol
 Pareto pool yet. What is returned is the best by validation, the unedited harness included.
 """
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from envs import Task
 from evolve.alpha import AlphaLedger
 from evolve.gate import SequentialPaired, Verdict
 from evolve.lab import Lab, scores
@@ -19,7 +21,7 @@ from evolve.patch import Patch, PatchError, apply
 from evolve.propose import Composer, ProposalError, Proposer, Rewriter
 from evolve.source import Stream
 from evolve.view import View
-from harness.agent import Player, PolicyPlayer
+from harness.agent import Agent, Player, PolicyPlayer
 from harness.folder import Harness
 from harness.runner import RunStopped
 from harness.settings import HarnessError
@@ -66,6 +68,7 @@ class Reflect:
             raise ValueError(
                 "recipe reflect with proposer = rewrite asks a model, and none was given. Cure: --proposer MODEL"
             )
+        self._fresh(lab)  # too few validation tasks are an error now, not after an hour
         self._alphas = AlphaLedger(self.alpha)
         self._best = lab.harness
         self._files[lab.harness.version] = lab.harness
@@ -81,14 +84,19 @@ class Reflect:
         """The best harness so far, without memory."""
         return lab.agent(self._best)
 
-    async def learn(self, lab: Lab, number: int, trajectories: Sequence[Trajectory]) -> None:
+    async def learn(
+        self, lab: Lab, number: int, trajectories: Sequence[Trajectory], control: Sequence[Trajectory]
+    ) -> None:
         """Propose one edit from what was seen, and let the gate decide."""
         parent, maker = self._best or lab.harness, self._maker(lab)
         self._seen += trajectories
         seen = self._seen if maker.name == "compose" else trajectories
+        if _paid(lab, lab.agent().steps(lab.benchmark)) < 2:
+            lab.say(f"proposal {number}: not made, the budget pays no trial of it")
+            return
         try:
             patch = await maker.propose(lab, number, parent, seen, self.ledger)
-            child = self._child(parent, patch)
+            child = self._child(parent, patch, number)
         except (ProposalError, PatchError, HarnessError) as error:
             self._unusable += 1
             lab.record("proposal", {"step": number, "parent": parent.version, "unusable": str(error)}, key=str(number))
@@ -121,10 +129,13 @@ class Reflect:
             self._best = child
         self.lineage.save(lab.folder / "lineage.json")
 
-    async def choose(self, lab: Lab) -> Harness:
+    async def choose(self, lab: Lab) -> Agent:
         """The accepted version (or the root) with the best mean on common validation tasks, the oldest of equals."""
         kept = [node for node in self.lineage.nodes() if node.accepted]
-        if len(kept) > 1:
+        steps = lab.agent().steps(lab.benchmark)
+        if len(kept) > 1 and _paid(lab, steps) < len(kept) * self.validate:
+            lab.say("the budget does not pay a comparison of the accepted versions: the last one is returned")
+        elif len(kept) > 1:
             tasks = [(task, 0) for task in lab.benchmark.tasks("valid")[-self.validate :]]
             for node in kept:
                 agent = lab.agent(self._files[node.id])
@@ -133,31 +144,44 @@ class Reflect:
                 )
             self._best = self._files[self.lineage.best().id]
         self.lineage.save(lab.folder / "lineage.json")
-        return self._best or lab.harness
+        return lab.agent(self._best)
 
-    def _child(self, parent: Harness, patch: Patch) -> Harness:
+    def _child(self, parent: Harness, patch: Patch, number: int) -> Harness:
         if known := self.ledger.seen(patch, parent.version):
             raise ProposalError(f"this very edit was tried before ({known.decision}: {known.reason})")
-        child = Harness.from_files(
-            apply(parent.files, patch, max_growth=self.growth), where=f"proposal on {parent.version}"
-        )
+        try:
+            files = apply(parent.files, patch, max_growth=self.growth)
+            child = Harness.from_files(files, where=f"proposal on {parent.version}")
+        except (PatchError, HarnessError) as error:
+            self.ledger.add(patch, parent=parent.version, step=number, decision="failed", reason=str(error))
+            raise
         if child.version in self._files:
             raise ProposalError(f"the edit leads back to a version that was tried before ({child.version})")
         return child
 
-    async def _judge(self, lab: Lab, number: int, parent: Harness, child: Harness) -> Verdict:
-        """Look after every few fresh validation pairs, until the gate has its verdict or the budget ends."""
-        low, high = lab.benchmark.reward_range
+    def _fresh(self, lab: Lab) -> list[Task]:
+        """Validation tasks for the gate: all but the last ones, on which the accepted versions are compared."""
         fresh = lab.benchmark.tasks("valid")[: -self.validate or None]
         if not fresh:
             raise ValueError(
                 f"benchmark {lab.benchmark.name}: the valid split has no more than {self.validate} tasks. "
                 "Cure: a smaller 'validate'"
             )
+        return fresh
+
+    async def _judge(self, lab: Lab, number: int, parent: Harness, child: Harness) -> Verdict:
+        """Look after every few fresh validation pairs, until the gate has its verdict or the budget ends."""
+        low, high = lab.benchmark.reward_range
+        fresh, steps = self._fresh(lab), lab.agent().steps(lab.benchmark)
         gate = SequentialPaired(max_pairs=min(self.max_pairs, len(fresh)), bound=high - low).start(self._alphas.next())
-        at, verdict = 0, None
-        while verdict is None or not verdict.final:
-            size = min(self.look, gate.max_pairs - at)
+        at, verdict = 0, gate.look([])
+        while not verdict.final:
+            size = min(self.look, gate.max_pairs - at, _paid(lab, steps) // 2)
+            if size < 1:
+                verdict = verdict.model_copy(
+                    update={"final": True, "reason": f"the budget ended first; {verdict.reason}"}
+                )
+                break
             pairs = [
                 (fresh[(self._cursor + at + i) % len(fresh)], (self._cursor + at + i) // len(fresh))
                 for i in range(size)
@@ -168,10 +192,12 @@ class Reflect:
             old = scores(await lab.rollouts(lab.agent(parent), pairs, phase=phase, arm="incumbent"))
             gaps = [(new[task.id, n], old[task.id, n]) for task, n in pairs]
             verdict = gate.look([None if a is None or b is None else a - b for a, b in gaps])
-            if not verdict.final and lab.budget.exhausted():
-                verdict = verdict.model_copy(
-                    update={"final": True, "reason": f"the budget ended first; {verdict.reason}"}
-                )
         self._cursor += at
         self._alphas.settle(verdict.decision == "accept")
         return verdict
+
+
+def _paid(lab: Lab, steps: int) -> int:
+    """How many more episodes of at most `steps` calls the budget certainly pays; very many without a limit on calls."""
+    fits = lab.budget.episodes(steps)
+    return 0 if lab.budget.exhausted() else sys.maxsize if fits is None else fits
