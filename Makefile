@@ -2,7 +2,9 @@
 # The environment is remade when the checkout has moved or Python has changed, and brought up to date when pyproject.toml
 # has; its stamps carry these in their names, because times of files say nothing after a clone or a move.
 
-PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' && echo $$p && break; done)
+ifndef PYTHON
+PYTHON := $(shell for p in python3 python3.13 python3.12 python3.11; do command -v $$p >/dev/null 2>&1 && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' && echo $$p && break; done)
+endif
 BIN := .venv/bin
 HERE := $(shell { pwd -P; $(or $(PYTHON),false) -VV; } 2>/dev/null | cksum | cut -d' ' -f1)
 WANT := $(shell cksum < pyproject.toml | cut -d' ' -f1)
