@@ -1,6 +1,6 @@
 """Does the evidence machinery keep its word? Error rates, pairs to a decision, and agreement with scipy.
 
-    python bench/stats.py [--quick]
+    python -m bench stats [--quick]
 
 Pairs are pass/fail differences: +1 with chance `better`, -1 with `worse`, else a tie. A false accept is a run of 20
 candidates, none better than its incumbent, that keeps at least one. The fixed-sample rival is the exact one-sided
