@@ -92,13 +92,14 @@ class Episode:
         """Make the world and reset it. Raises EnvFault."""
         try:
             self._env = self.benchmark.make_env()
-            self.observation = await self._env.reset(self.task, self.seed)
+            found = await self._env.reset(self.task, self.seed)
         except EnvFault:
             raise
         except Exception as error:
             raise EnvFault(_where(error)) from error
-        if not isinstance(self.observation, Observation):
-            raise EnvFault(f"reset returned a {type(self.observation).__name__}, no Observation")
+        if not isinstance(found, Observation):
+            raise EnvFault(f"reset returned a {type(found).__name__}, no Observation")
+        self.observation = found
 
     async def close(self) -> str:
         """Close the world; what went wrong there, as text, since it cannot change what the episode earned."""
@@ -150,6 +151,7 @@ class Episode:
         if self.over:
             raise RuntimeError("the episode is over: a loop must stop when episode.over is true")
         before = self.observation.text
+        await asyncio.sleep(0)  # where neither world nor model ever waits, Ctrl-C and the time-out come through here
         try:
             step = await self.env.step(action)
         except EnvFault:
