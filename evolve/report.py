@@ -93,6 +93,15 @@ class ReportData:
         """Episodes that a limit of ours ended; they are scored."""
         return [row for row in self.episodes.rows.values() if row.status == "truncated"]
 
+    @property
+    def solved_ties(self) -> int | None:
+        """How many tied pairs both arms solved; None where it is not recorded what counts as solved."""
+        at = self.facts.success_at
+        if at is None:
+            return None
+        tied = [pair.evolved.score for pair in self.pairs if pair.result == "tied" and pair.evolved]
+        return sum(score is not None and score >= at for score in tied)
+
     def count(self, result: Result) -> int:
         """How many exam pairs ended so."""
         return sum(pair.result == result for pair in self.pairs)

@@ -102,14 +102,18 @@ def _of_outcome(evolved: Mean, control: Mean, found: Comparison, split: str) -> 
     return f"{'Better' if found.winner == 'candidate' else 'Worse'}: {arms}; {paired}{gaps}."
 
 
+def counted(n: int, one: str, many: str = "") -> str:
+    """A number with its noun."""
+    return f"{n:,} {one if n == 1 else many or one + 's'}"
+
+
 def _gaps(arm: str, mean: Mean) -> str:
     if not mean.missing:
         return ""
-    name = f"{arm} " if arm else ""
+    missing = counted(mean.missing, f"{arm} episode is".lstrip(), f"{arm} episodes are".lstrip()) + " missing"
     if mean.worst is None or mean.best is None:
-        return f"; {mean.missing} {name}episodes are missing"
-    ends = f"from {mean.worst:.3f} (all lost) to {mean.best:.3f} (all won)"
-    return f"; {mean.missing} {name}episodes are missing, with which its mean could be {ends}"
+        return f"; {missing}"
+    return f"; {missing}, with which its mean could be from {mean.worst:.3f} (all lost) to {mean.best:.3f} (all won)"
 
 
 def caveats(data: ReportData) -> list[str]:
@@ -130,8 +134,8 @@ def caveats(data: ReportData) -> list[str]:
         control, wandering = outcome.control.mean, data.explored.mean if data.explored else None
         if control is not None and wandering is not None and control < wandering:
             found.append(
-                f"The control scored less ({control:.3f}) than random moves did on training tasks ({wandering:.3f}): "
-                "being better than it shows learning, not skill."
+                f"The control scored less ({control:.3f}) than random moves did on training tasks ({wandering:.3f}), "
+                "so beating it alone is a low bar."
             )
     if data.evolving:
         found.append(

@@ -1,170 +1,21 @@
-"""Reports: what a page and a terminal say of a run, and that nothing in them can act, lie or be lost."""
+"""What a report says of a run: the verdict, its limits, the evidence, the cost, and what is missing."""
 
 import dataclasses
-import io
 import re
-import shlex
 import shutil
-from collections.abc import Callable
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
+from reading import outcome_of, read, replayed, terminal, trajectory
 
-from evolve import chart, evolve, run, transcripts, wording
-from evolve.evolver import Outcome
-from evolve.page import page, visible, write
+from evolve import evolve, transcripts, wording
 from evolve.report import ReportData, read_report
 from evolve.stats import compare, mean_interval
-from evolve.terminal import show, spark
 from harness.journal import Journal, JournalError
 from harness.model import Usage
 from harness.starter import starter
 from harness.trajectory import Call, Trajectory, Turn
-
-MODELS = '''
-import random
-from harness.model import Completion, Usage
-
-def answer(request):
-    """Wanders; with examples or memories before it, knows what to do."""
-    text, choices = request.prompt, list(request.choices)
-    rng = random.Random(f"{request.seed}{text}")
-    if "Action: " in text:
-        for move in ("move <A> to <B>", "take <A> from <here>"):
-            if move in choices:
-                return move
-        if "take <A>" in text.rsplit("\\n\\n", 1)[-1] and "go to <B>" in choices:
-            return "go to <B>"
-        if "open <here>" in choices and rng.random() < 0.8:
-            return "open <here>"
-    return rng.choice(choices)
-
-def priceless(request):
-    return Completion(text=answer(request), usage=Usage(prompt_tokens=3, output_tokens=1))
-
-def nonsense(request):
-    return "I would rather not <script>alert(1)</script>"
-
-def hostile(request):
-    return "</code><img src=x onerror=alert(1)><script>document.title='owned'</script>[bold red]\\u202egnp\\x1b[31m"
-'''
-WORLD = """
-from envs import Benchmark, Env, Observation, Step, Task
-from envs.env import EnvFault
-
-GOAL = "say </title><script>document.title='owned'</script> & [bold]\\u202eyes\\x07"
-
-class World(Env):
-    async def reset(self, task, seed):
-        self.task = task
-        return Observation("You see <script>alert(2)</script> and [red]\\x00nothing.")
-    async def step(self, action):
-        if self.task.data["broken"]:
-            raise EnvFault("the <b>container</b> died")
-        return Step(Observation("<i>done</i>"), 1.0, True)
-
-def tasks(split):
-    return lambda n: [Task(id=f"{split}-{i}<b>", split=split, goal=GOAL, data={"broken": i == 1}) for i in range(n)]
-
-benchmark = Benchmark(name="hostile", make_env=World, splits={s: tasks(s) for s in ("train", "valid", "test")})
-"""
-SMALL = {"rounds": 2, "batch": 6, "explore": 60, "proposer": "compose", "max_pairs": 24, "look": 8, "validate": 8}
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("report")
-    (folder / "models.py").write_text(MODELS)
-    (folder / "world.py").write_text(WORLD)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def reflected(home: Path) -> Path:
-    """An evolution by reflect whose first change is kept."""
-    model, out = f"scripted:{home}/models.py:answer", home / "reflected"
-    evolve(starter("small"), "household", recipe="reflect", settings=SMALL, model=model, n=12, seed=1, out=str(out))
-    return out
-
-
-@pytest.fixture(scope="module")
-def remembering(home: Path) -> Path:
-    """An evolution by memrl."""
-    settings = {"explore": 60, "rounds": 2, "batch": 6}
-    model, out = f"scripted:{home}/models.py:answer", home / "remembering"
-    evolve(starter("small"), "household", recipe="memrl", settings=settings, model=model, n=10, seed=1, out=str(out))
-    return out
-
-
-@pytest.fixture(scope="module")
-def played(home: Path) -> Path:
-    """A benchmark run with a model whose price nobody knows."""
-    out = home / "played"
-    run(starter("small"), "household", model=f"scripted:{home}/models.py:priceless", n=6, out=str(out))
-    return out
-
-
-@pytest.fixture(scope="module")
-def attacked(home: Path) -> Path:
-    """A run in a hostile world with a hostile model; one episode of six is a gap."""
-    out = home / "attacked"
-    run(starter("react"), f"{home}/world.py", model=f"scripted:{home}/models.py:hostile", n=6, out=str(out))
-    return out
-
-
-class Reader(HTMLParser):
-    """What a browser would find in a page."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.words: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.words.append(data)
-
-    def all(self, name: str) -> list[str]:
-        return [str(attrs[name]) for _, attrs in self.tags if name in attrs]
-
-    @property
-    def text(self) -> str:
-        return " ".join("".join(self.words).split())
-
-
-def read(folder: Path, **options: Any) -> Reader:
-    return Reader(page(read_report(folder), **options))
-
-
-def replayed(source: Path, target: Path, keep: Callable[[str, str], bool]) -> Path:
-    """A run with only those events of `source` that `keep(kind, key)`."""
-    with Journal(source, readonly=True) as old, Journal(target) as new:
-        for event in old.events():
-            if keep(event.kind, event.key):
-                new.append(event.kind, event.body, event.key)
-    return target
-
-
-def outcome_of(folder: Path) -> Outcome:
-    with Journal(folder, readonly=True) as journal:
-        event = journal.last("outcome")
-    assert event is not None
-    return Outcome.model_validate(event.body)
-
-
-def terminal(folder: Path, width: int = 80) -> str:
-    out = io.StringIO()
-    show(folder, Console(file=out, width=width, force_terminal=False))
-    return out.getvalue()
-
-
-# The verdict
 
 
 def test_the_verdict_is_one_sentence_with_the_numbers_that_the_run_wrote_down(reflected: Path) -> None:
@@ -222,47 +73,6 @@ def test_a_control_below_random_moves_is_pointed_out(reflected: Path) -> None:
     high = data.explored.model_copy(update={"mean": 0.9})
     assert "less than random moves" not in " ".join(wording.caveats(dataclasses.replace(data, explored=None)))
     assert "than random moves" in " ".join(wording.caveats(dataclasses.replace(data, explored=high)))
-
-
-# The page
-
-
-def test_the_page_stands_alone_and_all_its_links_arrive(reflected: Path, remembering: Path, played: Path) -> None:
-    for folder in (reflected, remembering, played):
-        found = read(folder)
-        ids, links = found.all("id"), found.all("href")
-        assert len(ids) == len(set(ids))
-        assert links
-        assert {link[1:] for link in links} <= set(ids)
-        assert all(link.startswith("#") for link in links)
-        assert not found.all("src")
-        style = (Path(chart.__file__).parent / "templates" / "style.css").read_text()
-        assert "url(" not in style
-        assert "@import" not in style
-
-
-def test_nothing_that_a_model_or_a_world_said_becomes_markup(attacked: Path) -> None:
-    found = read(attacked)
-    assert [tag for tag, _ in found.tags].count("script") == 1
-    assert not {"img", "i"} & {tag for tag, _ in found.tags}
-    assert not [attrs for _, attrs in found.tags if any(name.startswith("on") for name in attrs)]
-    assert "<img src=x onerror=alert(1)>" in found.text
-    assert "<script>alert(2)</script>" in found.text
-
-
-def test_characters_that_hide_or_reorder_text_are_shown_by_name(attacked: Path) -> None:
-    text = page(read_report(attacked))
-    assert "⟨U+202E⟩" in text
-    assert "⟨U+0000⟩" in text
-    assert not re.search("[\x00-\x08\x0b-\x1f\u202a-\u202e]", text)
-    assert visible("a\ud800b\tc\n\u200b") == "a⟨U+D800⟩b\tc\n⟨U+200B⟩"
-
-
-def test_a_lone_surrogate_does_not_stop_the_page(played: Path, tmp_path: Path) -> None:
-    data = read_report(played)
-    odd = dataclasses.replace(data, plan=data.plan | {"name": "odd \udcff name"})
-    (tmp_path / "page.html").write_text(page(odd), encoding="utf-8")
-    assert "odd ⟨U+DCFF⟩ name" in (tmp_path / "page.html").read_text(encoding="utf-8")
 
 
 def test_a_report_runs_no_code_that_a_journal_names(attacked: Path, tmp_path: Path) -> None:
@@ -323,7 +133,7 @@ def test_each_change_shows_its_diff_its_verdict_and_its_evidence(reflected: Path
 
 def test_unusable_proposals_and_an_early_stop_are_shown(home: Path, tmp_path: Path) -> None:
     models = f"scripted:{home}/models.py"
-    settings = SMALL | {"proposer": "rewrite", "patience": 2, "explore": 0}
+    settings = {"rounds": 3, "batch": 4, "proposer": "rewrite", "patience": 2, "validate": 8}
     evolve(
         starter("small"), "household", recipe="reflect", settings=settings, model=f"{models}:answer",
         proposer=f"{models}:nonsense", n=4, out=str(tmp_path / "run"),
@@ -348,13 +158,6 @@ def test_memory_is_ranked_by_utility_and_says_how_often_each_item_was_recalled(r
     assert sum(one.added for one in memory.taught) == len(memory.items)
     text = read(remembering).text
     assert all(" ".join(item.key.split()) in text for item in memory.best)
-
-
-def trajectory(folder: Path, id: str) -> Trajectory:
-    with Journal(folder, readonly=True) as journal:
-        found = journal.trajectory(id)
-    assert found is not None
-    return found
 
 
 def test_without_a_memory_file_the_journal_tells_what_it_can(remembering: Path, tmp_path: Path) -> None:
@@ -387,7 +190,7 @@ def test_gaps_are_counted_with_their_reasons_and_never_shown_as_a_score(attacked
     assert data.evaluation.missing == 1
     text = read(attacked).text
     assert "environment: the <b>container</b> died" in text
-    assert "1 episodes are missing, with which its mean could be from 0.833 (all lost) to 1.000 (all won)" in text
+    assert "1 episode is missing, with which its mean could be from 0.833 (all lost) to 1.000 (all won)" in text
     assert "gaps: 1" in terminal(attacked)
 
 
@@ -455,104 +258,9 @@ def test_an_unfinished_run_says_so_and_shows_what_there_is(reflected: Path, tmp_
     assert [pair.result for pair in data.pairs] == (["alone"] * 12 if until == "exam/evolved" else [])
 
 
-def test_a_long_run_is_cut_to_what_a_browser_opens_unless_all_is_asked_for(
-    reflected: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(transcripts, "MOST", 5)
-    data = read_report(reflected)
-    some, every = read(reflected), read(reflected, everything=True)
-    assert [row.split("/")[0] for row in (t.id for t in transcripts.choose(data).chosen)] == ["exam"] * 5
-    episodes = len(data.episodes.rows)
-    assert f"5 of {episodes} episodes are here in full; {episodes - 5} were left out" in some.text
-    assert "--all" in some.text
-    assert sum(attrs.get("class") == "episode" for _, attrs in every.tags) == episodes
-
-
-def test_a_normal_page_is_small(reflected: Path, remembering: Path) -> None:
-    for folder in (reflected, remembering):
-        assert len(page(read_report(folder)).encode()) < 3_000_000
-
-
-def test_the_page_is_written_whole_and_a_bad_place_is_named(played: Path, tmp_path: Path) -> None:
-    path = write(played, tmp_path / "deep" / "page.html")
-    assert path == tmp_path / "deep" / "page.html"
-    assert [file.name for file in path.parent.iterdir()] == ["page.html"]
-    (tmp_path / "file").write_text("")
-    with pytest.raises(JournalError, match=r"cannot be written.*Cure"):
-        write(played, tmp_path / "file" / "page.html")
-
-
 def test_a_folder_without_a_run_is_refused_with_a_cure(tmp_path: Path) -> None:
     with pytest.raises(JournalError, match="no run here"):
         read_report(tmp_path)
     Journal(tmp_path / "empty").close()
     with pytest.raises(JournalError, match=r"never began.*Cure"):
         read_report(tmp_path / "empty")
-
-
-def test_the_python_shown_repeats_the_run(played: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    exec(compile(wording.python_lines(read_report(played)), "page", "exec"), {})
-    again, first = read_report(tmp_path / "again"), read_report(played)
-    assert again.evaluation == first.evaluation
-    assert {id: row.score for id, row in again.episodes.rows.items()} == {
-        id: row.score for id, row in first.episodes.rows.items()
-    }
-
-
-def test_the_command_shown_is_one_that_the_command_line_takes(reflected: Path, played: Path) -> None:
-    import typer
-
-    from evolve.cli import app
-
-    commands: Any = typer.main.get_command(app)
-    for folder in (reflected, played):
-        data = read_report(folder)
-        name, *args = shlex.split(wording.command_line(data))[1:]
-        params = commands.commands[name].make_context(name, args).params
-        for key in ("env", "split", "n", "seed", "model"):
-            assert params[key] == data.plan[key]
-
-
-# The curve and the terminal
-
-
-def test_the_curve_has_a_title_axes_a_legend_and_a_point_for_every_mean() -> None:
-    mean = mean_interval({("a", 0): 1.0, ("b", 0): 0.0})
-    lost = mean_interval({("a", 0): None})
-    series = [
-        chart.Series("evolved", "evolved", [(0, mean), (1, lost), (2, mean)], mean),
-        chart.Series("con<trol", "control", [(0, mean)], None),
-    ]
-    found = Reader(chart.learning_curve(series, (0.0, 1.0)))
-    tags = [tag for tag, _ in found.tags]
-    assert "title" in tags
-    assert [word for word in ("mean score", "round", "exam", "con<trol", "no score") if word not in found.text] == []
-    marks = [str(attrs["class"]) for _, attrs in found.tags if str(attrs.get("class", "")).startswith("mark")]
-    assert marks.count("mark evolved") == 2 + 1 + 1  # two rounds, the exam, the legend
-    assert marks.count("mark control") == 1 + 1
-    assert chart.learning_curve([], (0.0, 1.0)) == ""
-
-
-def test_the_terminal_summary_fits_80_columns_and_a_pipe(
-    reflected: Path, remembering: Path, played: Path, attacked: Path
-) -> None:
-    for folder in (reflected, remembering, played, attacked):
-        text = terminal(folder)
-        assert "\x1b" not in text
-        long = [line for line in text.splitlines() if len(line) > 80]
-        assert all(line.startswith(("run: ", "page: ", "cost: ")) for line in long), long
-    assert "changes: 1 kept" in terminal(reflected)
-    assert re.search(r"memory: (kept|not kept), \d+ items, \d+ credited", terminal(remembering))
-
-
-def test_the_terminal_summary_can_be_written_in_ascii(remembering: Path) -> None:
-    raw = io.BytesIO()
-    with io.TextIOWrapper(raw, encoding="ascii", write_through=True) as stream:
-        show(remembering, Console(file=stream, width=80, force_terminal=False))
-        text = raw.getvalue().decode("ascii")
-    assert "rounds, evolved: " in text
-
-
-def test_a_sparkline_shows_gaps_as_gaps() -> None:
-    assert spark([0.0, None, 1.0], 0.0, 1.0) == "▁?█"
