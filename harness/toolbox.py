@@ -59,6 +59,8 @@ class Toolbox:
 
         try:
             return str(validate_call(self._functions[name])(**arguments))
+        except ToolFault:
+            raise
         except ValidationError as error:
             raise ToolFault(
                 f"{name}: " + "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())

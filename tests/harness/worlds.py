@@ -76,13 +76,13 @@ def corridor(
 
 
 def harness(loop: str = "choice", toml: Mapping[str, str] | None = None, **files: str) -> Harness:
-    """A harness for `loop`; `toml` maps table names to their lines, `files` are prompts by name."""
+    """A harness for `loop`; `toml` maps table names to their lines, `files` are prompts by name and files by path."""
     tables = {"control": f'loop = "{loop}"', **(toml or {})}
     settings = "\n".join(f"[{name}]\n{lines}" for name, lines in tables.items())
     prompts = {"system": "Task: {goal}", "step": "{memories}{observation}"} | files
     return Harness.from_files(
-        {"harness.toml": settings, **{f"prompts/{k}.md": v for k, v in prompts.items() if "/" not in k},
-         **{k: v for k, v in prompts.items() if "/" in k}}
+        {"harness.toml": settings, **{f"prompts/{k}.md": v for k, v in prompts.items() if "." not in k},
+         **{k: v for k, v in prompts.items() if "." in k}}
     )  # fmt: skip
 
 
