@@ -43,7 +43,7 @@ GOAL = "say </title><script>document.title='owned'</script> & [bold]\\u202eyes\\
 class World(Env):
     async def reset(self, task, seed):
         self.task = task
-        return Observation("You see <script>alert(2)</script> and [red]\\x00nothing.")
+        return Observation("You see <script>alert(2)</script> and [red]\\x00\\ud800nothing.")
     async def step(self, action):
         if self.task.data["broken"]:
             raise EnvFault("the <b>container</b> died")
