@@ -122,7 +122,9 @@ class MemRL:
                     item = Item.make("step", lab.scope, turn.situation, turn.move, provenance=(t.id,), stats=stats)
                     if item.id in items or lab.store.get(item.id) is not None:
                         again.append((item.id, worth))
-                    items.setdefault(item.id, item)  # of a known item, put() keeps the stats and adds the evidence
+                    first = items.setdefault(item.id, item)  # of a known item, put() keeps the stats
+                    if t.id not in first.provenance:
+                        items[item.id] = first.model_copy(update={"provenance": (*first.provenance, t.id)})
         new = lab.remember(list(items.values()), key=key)
         lab.store.credit(again, QRule(alpha=self.alpha))
         lab.say(f"{key}: {len(good)} successes of {len(trajectories)} taught {new} new items; {len(lab.store)} known")
