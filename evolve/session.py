@@ -8,7 +8,7 @@ import asyncio
 import hashlib
 import json
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -64,7 +64,7 @@ class Evaluation(BaseModel):
     folder: str
     mean: Mean
     solved: int
-    cost: dict[str, float]
+    cost: dict[str, float | None]
     cached: int
 
 
@@ -143,8 +143,10 @@ def run(
     tasks = benchmark.tasks(split, n)
     plan["tasks"] = _digest([[task.id, fingerprint(task)] for task in tasks])
 
-    async def go(journal: Journal, model: Model) -> Evaluation:
-        agent, store = _equipped(setup, benchmark, model)
+    answering = setup.connect()  # a wrong name or a missing file is an error before anything is written
+
+    async def go(journal: Journal) -> Evaluation:
+        agent, store = _equipped(setup, benchmark, answering, say)
         runner = Runner(benchmark, journal, seed=seed, concurrency=concurrency, watch=watch)
         say(f"{len(tasks)} episodes of at most {agent.steps(benchmark)} steps; journal: {journal.folder}")
         try:
@@ -155,10 +157,12 @@ def run(
         if len(results) < len(tasks):
             say(f"the budget ended after {len(results)} of {len(tasks)} episodes ({limit.describe()})")
         evaluation = _evaluated(journal, benchmark, results)
-        journal.append("evaluation", evaluation.model_dump(mode="json", exclude={"folder"}))
+        body, last = evaluation.model_dump(mode="json", exclude={"folder"}), journal.last("evaluation")
+        if last is None or last.body != body:
+            journal.append("evaluation", body)
         return evaluation
 
-    return _in_folder(setup, plan, out, go)
+    return _in_folder(setup, plan, out, [answering], go)
 
 
 def evolve(
@@ -184,10 +188,12 @@ def evolve(
     benchmark.tasks("train", 1)  # a missing split is an error now, not after an hour
     plan["tasks"] = _digest([[task.id, fingerprint(task)] for task in benchmark.tasks(split, n)])
 
-    async def go(journal: Journal, model: Model) -> Evolution:
-        adviser = connect(proposer, proposer_options) if proposer else None
+    answering = setup.connect()  # a wrong name or a missing file is an error before anything is written
+    adviser = connect(proposer, proposer_options) if proposer else None
+
+    async def go(journal: Journal) -> Evolution:
         runner = Runner(benchmark, journal, seed=seed, concurrency=concurrency, watch=watch)
-        lab = Lab(setup.harness, benchmark, model, journal, runner, limit, seed, adviser, say)
+        lab = Lab(setup.harness, benchmark, answering, journal, runner, limit, seed, adviser, say)
         say(
             f"recipe {recipe}; exam: 2 x {n} episodes of at most {lab.agent().steps(benchmark)} steps; "
             f"journal: {journal.folder}"
@@ -196,10 +202,8 @@ def evolve(
             return Evolution(folder=str(journal.folder), outcome=await _evolve(lab, chosen, Plan(split, n)))
         finally:
             lab.close()
-            if adviser is not None:
-                await adviser.close()
 
-    return _in_folder(setup, plan, out, go)
+    return _in_folder(setup, plan, out, [answering, *([adviser] if adviser is not None else [])], go)
 
 
 def compare_runs(a: str, b: str) -> Comparison:
@@ -226,11 +230,17 @@ def _loaded(harness: Harness | str) -> Harness:
     return harness if isinstance(harness, Harness) else Harness.load(harness)
 
 
-def _equipped(setup: Setup, benchmark: Benchmark, model: Model) -> tuple[Agent, "Store | None"]:
+def _equipped(
+    setup: Setup, benchmark: Benchmark, model: Model, say: Callable[[str], None]
+) -> tuple[Agent, "Store | None"]:
     if setup.memory is None:
         return Agent.equip(setup.harness, model), None
     store = setup.store()
     recall = recall_from(store, setup.harness.settings.memory, benchmark.name)
+    if recall is None:
+        say('the memory is not used: the harness says [memory] policy = "none"')
+    elif benchmark.name not in store.scopes():
+        say(f"the memory holds nothing for {benchmark.name}, only for: {', '.join(store.scopes()) or 'nothing'}")
     return Agent.equip(setup.harness, model, recall), store
 
 
@@ -258,37 +268,42 @@ def _evaluated(journal: Journal, benchmark: Benchmark, results: list[Trajectory]
         folder=str(journal.folder),
         mean=mean_interval(scores(results), reward_range=benchmark.reward_range),
         solved=sum(t.score is not None and t.score >= benchmark.success_at for t in results),
-        cost=dict(total.spent),
+        cost=total.cost(),
         cached=sum(t.cached for t in results),
     )
 
 
-def _in_folder(setup: Setup, plan: dict[str, Any], out: str | None, go: Callable[[Journal, Model], Awaitable[T]]) -> T:
-    """Open the run's journal and model, write down what the run is, and close both whatever happens."""
+def _in_folder(
+    setup: Setup, plan: dict[str, Any], out: str | None, models: Sequence[Model], go: Callable[[Journal], Awaitable[T]]
+) -> T:
+    """Open the run's journal, write down what the run is, and close it and the models whatever happens."""
     name = f"{plan['command']}-{setup.harness.settings.name}-{_digest(plan)}"
-    folder = Path(out) if out else Path("runs") / name
 
-    async def main(journal: Journal) -> T:
+    async def main() -> T:
         try:
-            return await go(journal, model)
+            with Journal(Path(out) if out else Path("runs") / name) as journal:
+                _claim(journal, plan, setup)
+                return await go(journal)
         finally:
-            await model.close()
+            for model in models:
+                await model.close()
 
-    model = setup.connect()  # a wrong name or a missing file is an error before anything is written
+    return asyncio.run(main())
 
-    with Journal(folder) as journal:
-        known = journal.last("plan")
-        if known is None:
-            plan |= {"benchmark": _facts(setup.benchmark())}
-            journal.append("plan", plan | {"instar": _harness.__version__, "files": dict(setup.harness.files)})
-        else:
-            different = [key for key in plan if known.body.get(key) != plan[key]]
-            if different:
-                raise JournalError(
-                    f"{folder}: holds another run (it differs in {', '.join(different)}). "
-                    "Cure: choose another folder with --out"
-                )
-        return asyncio.run(main(journal))
+
+def _claim(journal: Journal, plan: dict[str, Any], setup: Setup) -> None:
+    """Write down what the run is, or check that the folder's run is this one."""
+    known = journal.last("plan")
+    if known is None:
+        facts = {"benchmark": _facts(setup.benchmark()), "instar": _harness.__version__}
+        journal.append("plan", plan | facts | {"files": dict(setup.harness.files)})
+        return
+    different = [key for key, value in json.loads(json.dumps(plan)).items() if known.body.get(key) != value]
+    if different:
+        raise JournalError(
+            f"{journal.folder}: holds another run (it differs in {', '.join(different)}). "
+            "Cure: choose another folder with --out"
+        )
 
 
 def _settings_of(chosen: Recipe) -> dict[str, Any]:
