@@ -56,10 +56,15 @@ class Benchmark:
     def tasks(self, split: str, n: int | None = None, offset: int = 0) -> list[Task]:
         """Tasks [offset, offset + n) of `split`; raises ValueError when the split is unknown or too small."""
         if split not in self.splits:
-            raise ValueError(f"benchmark '{self.name}' has no split '{split}'; it has: {', '.join(sorted(self.splits))}")
+            raise ValueError(
+                f"benchmark '{self.name}' has no split '{split}'; it has: {', '.join(sorted(self.splits))}"
+            )
         tasks = list(self.splits[split](None if n is None else offset + n))[offset:]
         if n is not None and len(tasks) < n:
-            raise ValueError(f"benchmark '{self.name}', split '{split}': asked for tasks {offset}..{offset + n - 1}, only {offset + len(tasks)} exist")
+            raise ValueError(
+                f"benchmark '{self.name}', split '{split}': asked for tasks {offset}..{offset + n - 1}, "
+                f"only {offset + len(tasks)} exist"
+            )
         return tasks
 
     def score(self, rewards: Sequence[float | None]) -> float:

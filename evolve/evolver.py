@@ -32,7 +32,7 @@ class Outcome(BaseModel):
     comparison: Comparison
     split: str
     overlap: dict[str, int]
-    cost: dict[str, dict[str, float]]
+    cost: dict[str, dict[str, float | None]]
     stopped: str = ""
 
 
@@ -97,6 +97,6 @@ async def _examine(lab: Lab, recipe: Recipe, best: Agent, exam: list[Any], plan:
         comparison=compare(scores(control), scores(evolved), reward_range=lab.benchmark.reward_range),
         split=plan.split,
         overlap={"taught": len(lab.taught), "examined": len(exam), "shared": len(shared)},
-        cost={"evolving": dict(lab.budget.spent), "control": dict(lab.control_spent.spent), "exam": dict(cost.spent)},
+        cost={"evolving": lab.budget.cost(), "control": lab.control_spent.cost(), "exam": cost.cost()},
         stopped=stopped,
     )

@@ -36,6 +36,7 @@ class Budget:
     spent: dict[str, float] = field(
         default_factory=lambda: dict.fromkeys(("calls", "tokens", "dollars", "seconds"), 0.0)
     )
+    priced: bool = True  # whether the price of every call so far is known
 
     @classmethod
     def parse(cls, text: str) -> "Budget":
@@ -72,8 +73,13 @@ class Budget:
                 "the budget limits money, but the model's price is unknown. "
                 "Cure: give price_in and price_out (dollars per million tokens) in [model] options"
             )
+        self.priced = self.priced and dollars is not None
         for unit, amount in (("calls", calls), ("tokens", tokens), ("dollars", dollars or 0), ("seconds", seconds)):
             self.spent[unit] += amount
+
+    def cost(self) -> dict[str, float | None]:
+        """What was spent, for the record; dollars None when the price of any call is unknown."""
+        return {**self.spent, "dollars": self.spent["dollars"] if self.priced else None}
 
     def charge(self, trajectory: Trajectory) -> None:
         """Count a finished episode."""

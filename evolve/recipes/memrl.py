@@ -9,7 +9,7 @@ Deviations. Step unit, for models too small to use a whole example: each step th
 the last step before success; only items whose move was taken are credited. Before the first round a policy that picks
 moves at random explores (no model, no cost), because a model that never succeeds has nothing to learn from; `explore =
 0` turns it off. A memory whose agent did not beat its control over all rounds, each played before it taught anything,
-is not kept. Whole episodes (`unit = "episode"`) are as in the source; a proposer, if there is one, reflects on failures.
+is not kept. Whole episodes (`unit = "episode"`) are as in the source; a proposer, if given, reflects on failures.
 """
 
 from collections.abc import Sequence
