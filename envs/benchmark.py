@@ -68,6 +68,6 @@ class Benchmark:
         return tasks
 
     def score(self, rewards: Sequence[float | None]) -> float:
-        """The episode's score; an episode that ended without any reward earns the lowest one (the agent ran out of steps)."""
+        """The episode's score; without any reward it is the lowest one (the agent ran out of steps)."""
         value = self.metric(rewards)
         return self.reward_range[0] if value is None else value

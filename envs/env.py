@@ -12,7 +12,7 @@ from envs.task import Observation, Step, Task, Tool
 
 
 class EnvFault(Exception):
-    """The world itself broke (a dead container, a lost server): the episode is missing data, not a failure of the agent."""
+    """The world itself broke (a dead container, a lost server): missing data, not a failure of the agent."""
 
 
 @runtime_checkable
