@@ -15,12 +15,17 @@ from evolve.ledger import Ledger
 from evolve.patch import AddFile, Edit, Patch, ReplaceFile
 from evolve.view import View, select, transcript
 from harness.folder import Harness
+from harness.model import ContextOverflow
 from harness.prompt import fill
 from harness.trajectory import Trajectory
 
 
 class ProposalError(Exception):
-    """What the proposer said is no usable change; the reason is shown to it next time."""
+    """What the proposer said is no usable change."""
+
+
+class NoEvidence(ProposalError):
+    """There is nothing to propose from, which is not the proposer's fault."""
 
 
 class Proposer(Protocol):
@@ -49,7 +54,7 @@ class Rewriter:
         """Ask for new prompt files; ProposalError when the answer holds none that may be written."""
         evidence = select(self.view, seen, lab.benchmark.success_at)
         if not evidence:
-            raise ProposalError(f"there is nothing to learn from: no {self.view} among {len(seen)} trajectories")
+            raise NoEvidence(f"there is nothing to learn from: no {self.view} among {len(seen)} trajectories")
         rng = lab.stream(step, "evidence")
         evidence = rng.sample(evidence, min(self.shown, len(evidence)))
         files = {path: text for path, text in parent.files.items() if _editable(path)}
@@ -68,7 +73,10 @@ class Rewriter:
                 '<file path="prompts/...">\nthe whole new text\n</file>',
             )
         )
-        answer = await lab.ask(question, key=f"propose/{step}")
+        try:
+            answer = await lab.ask(question, key=f"propose/{step}")
+        except ContextOverflow as overflow:
+            raise ProposalError(f"the question did not fit the proposer: {overflow}") from overflow
         edits: list[Edit] = []
         for reply in _REPLY.finditer(answer):
             path, text = reply["path"].strip(), reply["text"]
@@ -102,7 +110,7 @@ class Composer:
             raise ProposalError("prompts/step.md has no {examples}, so composed examples would not be seen")
         good = select("successes", seen, lab.benchmark.success_at)
         if not good:
-            raise ProposalError(f"there is nothing to compose from: no success among {len(seen)} trajectories")
+            raise NoEvidence(f"there is nothing to compose from: no success among {len(seen)} trajectories")
         steps, evidence = self._draw(good, lab.stream(step, "compose"))
         layout = parent.prompts.get("memory", "{key}\n{body}\n\n")
         text = "".join(fill(layout, {"key": situation, "body": move}) for situation, move in steps)

@@ -18,7 +18,7 @@ from evolve.lab import Lab, scores
 from evolve.ledger import Ledger
 from evolve.lineage import Instar, Lineage
 from evolve.patch import Patch, PatchError, apply
-from evolve.propose import Composer, ProposalError, Proposer, Rewriter
+from evolve.propose import Composer, NoEvidence, ProposalError, Proposer, Rewriter
 from evolve.source import Stream
 from evolve.view import View
 from harness.agent import Agent, Player, PolicyPlayer
@@ -98,7 +98,7 @@ class Reflect:
             patch = await maker.propose(lab, number, parent, seen, self.ledger)
             child = self._child(parent, patch, number)
         except (ProposalError, PatchError, HarnessError) as error:
-            self._unusable += 1
+            self._unusable += not isinstance(error, NoEvidence)
             lab.record("proposal", {"step": number, "parent": parent.version, "unusable": str(error)}, key=str(number))
             lab.say(f"proposal {number}: unusable: {error}")
             if self._unusable >= self.patience:
