@@ -4,6 +4,7 @@ A fault of input or infrastructure is one clear line and exit status 1, never a 
 how to go on, and exits with 130. Heavy imports happen inside commands, so that `--help` is instant.
 """
 
+import logging
 import os
 import signal
 import sys
@@ -331,6 +332,7 @@ def _expected() -> tuple[type[BaseException], ...]:
 
 def main() -> None:
     """Entry point of the `instar` command."""
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")  # some libraries would set it to INFO
     sys.path.insert(0, os.getcwd())  # so that module:attr finds the user's own module
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     status: object = 0
