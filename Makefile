@@ -27,7 +27,7 @@ FLAGS = $(call flag,RECIPE,--recipe) $(call flag,BUDGET,--budget) $(call flag,MO
 # openai/ and local models need nothing more; any other PROVIDER/NAME goes through litellm
 PROVIDERS := $(strip $(foreach spec,$(firstword $(MODEL)) $(firstword $(PROPOSER)),$(if $(findstring /,$(spec)),$(filter-out openai/% gguf:% scripted:%,$(spec)))))
 
-.PHONY: evolve test lint bench setup clean
+.PHONY: evolve test lint bench setup litellm clean
 .DELETE_ON_ERROR:
 
 evolve: $(READY) $(if $(PROVIDERS),$(LITELLM))  ## evolve an agent, print the evidence and write it down
@@ -46,6 +46,8 @@ bench: $(READY)  ## BENCH="runner memory" picks some, ARGS=--quick is quick
 	@for name in $(or $(BENCH),runner memory envs evolver stats); do $(BIN)/python -m bench $$name $(ARGS) || exit 1; done
 
 setup: $(READY)  ## only set up
+
+litellm: $(LITELLM)  ## set up, with the litellm extra
 
 clean:  ## remove what can be made again; runs/ stays
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
