@@ -21,7 +21,7 @@ def fresh_store(journal: Journal) -> "Store":
     path = journal.folder / FILE
     forgotten = {id for event in journal.events("forgotten") for id in event.body["ids"]}
     if path.exists():
-        with Store.open(path, readonly=True) as old:
+        with Store(path, WordLlamaEmbedder()) as old:  # for writing: one that was killed at its birth has no tables yet
             new = sorted(set(old.forgotten()) - forgotten)
         if new:
             journal.append("forgotten", {"ids": new}, key=new[0])

@@ -1,7 +1,9 @@
 """`memrl`: utilities come out as worked by hand, memory helps where it can, and is not kept where it does not."""
 
 import asyncio
+import contextlib
 import json
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -122,6 +124,27 @@ def test_what_was_forgotten_stays_forgotten_when_the_run_goes_on(models: Path, t
     with Store.open(memory, readonly=True) as store:
         assert store.forgotten() == sorted([*first, fourth])
         assert store.get_many([*first, fourth]) == {}
+
+
+def test_a_memory_that_was_killed_at_its_birth_or_burial_is_rebuilt(tmp_path: Path) -> None:
+    from evolve.rebuild import fresh_store
+
+    memory = tmp_path / "run" / "memory.db"
+    with Journal(memory.parent) as journal:
+        with fresh_store(journal) as old:
+            old.put([Item.make("note", "s", "k", "b")])
+            log = Path(f"{memory}-wal").read_bytes()
+            assert log
+        memory.unlink()
+        Path(f"{memory}-wal").write_bytes(log)  # killed between the removal of the file and of its log
+        with fresh_store(journal) as store:
+            assert len(store) == 0
+        memory.unlink()
+        with contextlib.closing(sqlite3.connect(memory)) as db:
+            db.execute("PRAGMA journal_mode = WAL")  # killed before its tables were made
+        with fresh_store(journal) as store:
+            assert len(store) == 0
+        assert [event.kind for event in journal.events()] == []
 
 
 # Worked by hand
