@@ -309,9 +309,9 @@ def _stop(message: str, status: int = 1) -> NoReturn:
 def _expected() -> tuple[type[BaseException], ...]:
     """The errors that tell a person what to do; everything else is a bug and keeps its traceback."""
     from envs.source import EnvError
-    from harness.budget import BudgetExhausted
+    from evolve.budget import BudgetExhausted
     from harness.journal import JournalError
-    from harness.model import ModelFault, ModelRefused
+    from harness.model import ContextOverflow, ModelFault, ModelRefused
     from harness.runner import RunStopped
     from harness.settings import HarnessError
     from memory.fault import MemoryFault
@@ -319,6 +319,7 @@ def _expected() -> tuple[type[BaseException], ...]:
     return (
         HarnessError,
         EnvError,
+        ContextOverflow,
         ModelRefused,
         ModelFault,
         RunStopped,

@@ -14,7 +14,7 @@ from evolve.lab import Lab, fingerprint, scores
 from evolve.recipes import Recipe
 from evolve.stats import Comparison, Mean, compare
 from harness.agent import Agent
-from harness.runner import RunStopped
+from harness.runner import ProposerStopped
 
 FORMAT = 1
 
@@ -65,9 +65,7 @@ async def evolve(lab: Lab, recipe: Recipe, plan: Plan) -> Outcome:
                 "round", {"round": number, "evolved": a.model_dump(), "control": b.model_dump()}, key=str(number)
             )
             await recipe.learn(lab, number, evolved, control)
-    except RunStopped as reason:
-        if not str(reason).startswith("the proposer"):
-            raise
+    except ProposerStopped as reason:
         stopped = str(reason)  # what was found until then is still examined and returned
         lab.say(f"stopped early: {stopped}")
     best = await recipe.choose(lab)
@@ -82,7 +80,7 @@ def _shown(mean: Mean) -> str:
 
 
 async def _examine(lab: Lab, recipe: Recipe, best: Agent, exam: list[Any], plan: Plan, stopped: str) -> Outcome:
-    from harness.budget import Budget
+    from evolve.budget import Budget
 
     cost = Budget()
     evolved = await lab.rollouts(best, exam, phase="exam", arm="evolved", budget=cost)

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envs import Benchmark, Task
+from evolve.budget import Budget
 from evolve.stats import Mean, Scores, mean_interval
 from harness.agent import Agent, Player
-from harness.budget import Budget
 from harness.folder import Harness
 from harness.journal import Journal, JournalError
 from harness.model import Message, Model, ModelFault, Request, Usage

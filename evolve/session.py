@@ -8,7 +8,8 @@ import asyncio
 import hashlib
 import json
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -18,6 +19,7 @@ from pydantic import BaseModel, ConfigDict
 import harness as _harness
 from envs import Benchmark
 from envs.registry import load
+from evolve.budget import Budget
 from evolve.evolver import Outcome, Plan
 from evolve.evolver import evolve as _evolve
 from evolve.lab import Lab, fingerprint, scores
@@ -25,7 +27,6 @@ from evolve.recipes import Recipe
 from evolve.recipes import recipe as _recipe
 from evolve.stats import Comparison, Mean, compare, mean_interval
 from harness.agent import Agent
-from harness.budget import Budget
 from harness.folder import Harness
 from harness.journal import Journal, JournalError
 from harness.model import Model
@@ -288,7 +289,17 @@ def _in_folder(
             for model in models:
                 await model.close()
 
-    return asyncio.run(main())
+    return _finished(main())
+
+
+def _finished(work: Coroutine[Any, Any, T]) -> T:
+    """Run to the end, also where an event loop runs already (a notebook): then in a thread of its own."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(work)
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(asyncio.run, work).result()
 
 
 def _claim(journal: Journal, plan: dict[str, Any], setup: Setup) -> None:

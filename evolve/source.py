@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from envs import Benchmark, Task
-from harness.budget import Budget
+from evolve.budget import Budget
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,11 @@ class Harness:
         settings = parse_settings(files[SETTINGS_FILE], f"{where}/{SETTINGS_FILE}")
         harness = cls(MappingProxyType(dict(sorted(files.items()))), settings, where)
         harness._check_prompts()
+        if settings.control.wording == "slots" and settings.control.loop in ("react", "tools"):
+            raise HarnessError(
+                f"{where}/{SETTINGS_FILE}: [control] wording: only the choice loop can turn slots back into actions. "
+                'Cure: wording = "plain" with this loop'
+            )
         if settings.control.loop == "control" and "control.py" not in files:
             raise HarnessError(f'{where}/control.py: missing, but {SETTINGS_FILE} says [control] loop = "control"')
         return harness

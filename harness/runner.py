@@ -24,6 +24,10 @@ class RunStopped(Exception):
     """The run cannot go on; what finished is kept, and the same command goes on from there."""
 
 
+class ProposerStopped(RunStopped):
+    """The proposer gives nothing usable; what was found until then still counts."""
+
+
 @dataclass(frozen=True)
 class Job:
     """One episode to play, named by phase, arm, task id and number; arms with the same task and number share luck."""

@@ -23,7 +23,7 @@ from evolve.source import Stream
 from evolve.view import View
 from harness.agent import Agent, Player, PolicyPlayer
 from harness.folder import Harness
-from harness.runner import RunStopped
+from harness.runner import ProposerStopped
 from harness.settings import HarnessError
 from harness.trajectory import Trajectory
 
@@ -102,7 +102,7 @@ class Reflect:
             lab.record("proposal", {"step": number, "parent": parent.version, "unusable": str(error)}, key=str(number))
             lab.say(f"proposal {number}: unusable: {error}")
             if self._unusable >= self.patience:
-                raise RunStopped(
+                raise ProposerStopped(
                     f"the proposer gave {self._unusable} unusable proposals in a row; the last: {error}"
                 ) from error
             return

@@ -12,10 +12,10 @@ import pytest
 
 from envs import Benchmark, Env, Observation, Step, Task, fixed
 from evolve import evolve
+from evolve.budget import Budget
 from evolve.lab import Lab
 from evolve.recipes.memrl import MemRL
 from evolve.session import Evolution
-from harness.budget import Budget
 from harness.folder import Harness
 from harness.journal import Journal
 from harness.model import ModelRefused

@@ -1,5 +1,6 @@
 """The same call finds its own run again and goes on, however it was stopped; another call never gets into it."""
 
+import asyncio
 import json
 import random
 import signal
@@ -13,8 +14,8 @@ import pytest
 
 from envs.source import EnvError
 from evolve import compare_runs, evolve, run
+from evolve.budget import BudgetExhausted
 from evolve.session import Evaluation
-from harness.budget import BudgetExhausted
 from harness.journal import Journal, JournalError
 from harness.model import ModelRefused
 from harness.runner import RunStopped
@@ -343,3 +344,11 @@ def test_a_world_that_is_down_stops_the_run_and_the_same_call_goes_on_when_it_is
         go()
     (tmp_path / "down").unlink()
     assert (go().mean.episodes, go().mean.missing) == (4, 0)
+
+
+def test_a_session_runs_inside_a_running_event_loop(models: str, tmp_path: Path) -> None:
+    async def notebook() -> int:
+        found = run(starter("small"), "household", model=f"{models}:first", n=2, out=str(tmp_path / "run"))
+        return found.mean.episodes
+
+    assert asyncio.run(notebook()) == 2

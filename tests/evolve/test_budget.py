@@ -2,7 +2,7 @@
 
 import pytest
 
-from harness.budget import Budget, BudgetExhausted
+from evolve.budget import Budget, BudgetExhausted
 from harness.model import Usage
 from harness.trajectory import Call, Trajectory, Turn
 

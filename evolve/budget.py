@@ -1,8 +1,7 @@
 """One budget over everything that costs: agent, proposer, judge.
 
 A limit on calls is never passed: before a batch is played, the most calls it can make must fit. Tokens, money and time
-of a batch are not known beforehand, so they are looked at between batches and may be passed by one batch at most. The
-budget lives here and not in `evolve`, because the runner must ask it too.
+of a batch are not known beforehand, so they are looked at between batches and may be passed by one batch at most.
 """
 
 import re
