@@ -24,12 +24,14 @@ def check_sisters(package: str, file: str) -> None:
         if found is None:
             raise ImportError(
                 f"instar's package '{sister}' is missing beside '{package}' in {home}. "
-                "Cure: pip install --force-reinstall instar"
+                "Cure: pip install --force-reinstall instar",
+                name=package,
             )
         if not os.path.samefile(os.path.dirname(found), home):
             raise ImportError(
                 f"'{sister}' is instar's name, but Python finds another one first: {found}. "
-                f"Cure: rename that folder or file, or start Python from another directory (instar's own is in {home})."
+                f"Cure: rename that folder or file, or start Python from another directory (ours is in {home}).",
+                name=package,  # with it, `python -m` says this on one line
             )
 
 

@@ -51,10 +51,11 @@ class Node:
 
 @dataclass(frozen=True)
 class Changes:
-    """All proposals in order, and the tree of versions."""
+    """All proposals in order, the tree of versions, and the files of each (version -> path -> text)."""
 
     changes: tuple[Change, ...]
     tree: tuple[Node, ...]
+    files: dict[str, dict[str, str]]
 
     def count(self, state: str) -> int:
         """How many proposals ended in `state`."""
@@ -92,7 +93,7 @@ def read_changes(
                 verdicts.get(event.key),
             )
         )
-    return Changes(tuple(changes), _tree(root, changes, episodes, chosen, reward_range))
+    return Changes(tuple(changes), _tree(root, changes, episodes, chosen, reward_range), texts)
 
 
 def _tree(

@@ -8,12 +8,12 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 import typer
+
+from evolve.cli_look import Json, RunArg, add_to, as_json, stop
 
 app = typer.Typer(
     name="instar",
@@ -24,15 +24,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-envs_app = typer.Typer(
-    no_args_is_help=True, help="Environments: which there are, and whether yours is sound.", rich_markup_mode=None
-)
-memory_app = typer.Typer(
-    no_args_is_help=True, help="The memory of a run: look into it, forget from it.", rich_markup_mode=None
-)
-app.add_typer(envs_app, name="envs")
-app.add_typer(memory_app, name="memory")
-
 HarnessArg = Annotated[str, typer.Argument(help="A harness folder (see `instar init`).")]
 Env = Annotated[
     str, typer.Option("--env", "-e", help="household[:level=2], my_env.py, module:attr; see `instar envs list`.")
@@ -48,23 +39,24 @@ Gguf = Annotated[
 ]
 ApiBase = Annotated[
     str | None,
-    typer.Option("--api-base", help="Address of an OpenAI-compatible server, such as http://127.0.0.1:8000/v1."),
+    typer.Option("--api-base", help="Address of the agent's model, such as http://127.0.0.1:8000/v1."),
 ]
 ApiKeyEnv = Annotated[
-    str | None, typer.Option("--api-key-env", help="Name of the environment variable that holds the key.")
+    str | None, typer.Option("--api-key-env", help="Name of the environment variable that holds its key.")
 ]
 Seed = Annotated[int, typer.Option(help="The run's seed: all randomness comes from it.")]
 Concurrency = Annotated[int, typer.Option("--concurrency", "-c", min=1, help="Episodes at once.")]
 BudgetOpt = Annotated[
-    str | None, typer.Option(help="Such as 600calls, 200000tokens, 2usd, 10min; several joined by commas.")
+    str | None,
+    typer.Option(
+        help="Such as 600calls, 200000tokens, 2usd, 10min; several joined by commas. Time is that of the episodes, "
+        "summed, and not the clock's."
+    ),
 ]
 Out = Annotated[
     Path | None,
     typer.Option("--out", "-o", help="Run folder; default: one in runs/ named after all that shapes the run."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
-RunArg = Annotated[Path, typer.Argument(help="A run folder.")]
-In = Annotated[Path | None, typer.Option("--in", help="A run folder or a memory file; default: the newest in runs/.")]
 
 
 @app.command()
@@ -88,7 +80,10 @@ def init(
 def run(
     harness: HarnessArg, env: Env = "household",
     split: Annotated[str, typer.Option(help="Which tasks.")] = "valid",
-    n: Annotated[int, typer.Option("--n", "-n", min=1, help="How many tasks, one episode each.")] = 40,
+    n: Annotated[int, typer.Option("--n", "-n", min=1, help="How many tasks.")] = 40,
+    episodes: Annotated[
+        int, typer.Option("--episodes", "-k", min=1, help="Episodes of each task; with several: pass@k and pass^k.")
+    ] = 1,
     model: ModelOpt = None, gguf: Gguf = None, api_base: ApiBase = None, api_key_env: ApiKeyEnv = None,
     memory: Annotated[str | None, typer.Option(help="Recall from the memory of this run folder.")] = None,
     seed: Seed = 0, concurrency: Concurrency = 2, budget: BudgetOpt = None, out: Out = None, json: Json = False,
@@ -99,12 +94,13 @@ def run(
 
     with Display(quiet=json) as display:
         found = go(
-            harness, env, split=split, n=n, model=_model(model, gguf), options=_options(api_base, api_key_env),
-            memory=memory, seed=seed, concurrency=concurrency, budget=budget, out=str(out) if out else None,
-            watch=display.watch, say=display.say,
+            harness, env, split=split, n=n, episodes=episodes, model=_model(model, gguf),
+            options=_options(harness, _model(model, gguf), api_base, api_key_env), memory=memory, seed=seed,
+            concurrency=concurrency, budget=budget, out=str(out) if out else None, watch=display.watch,
+            say=display.say,
         )  # fmt: skip
     if json:
-        typer.echo(found.model_dump_json())
+        typer.echo(as_json(found))
         return
     from evolve.terminal import show
 
@@ -121,7 +117,13 @@ def evolve(
     budget: BudgetOpt = None,
     model: ModelOpt = None, gguf: Gguf = None, api_base: ApiBase = None, api_key_env: ApiKeyEnv = None,
     proposer: Annotated[
-        str | None, typer.Option(help="A model that proposes edits or writes reflections; it uses the same --api-base.")
+        str | None, typer.Option(help="A model that proposes edits or writes reflections.")
+    ] = None,
+    proposer_api_base: Annotated[
+        str | None, typer.Option(help="Address of the proposer; default: --api-base, if neither model is local.")
+    ] = None,
+    proposer_api_key_env: Annotated[
+        str | None, typer.Option(help="Name of the variable with its key; default: --api-key-env, likewise.")
     ] = None,
     split: Annotated[str, typer.Option(help="The split of the final exam.")] = "test",
     n: Annotated[int, typer.Option("--n", "-n", min=2, help="Tasks in the final exam.")] = 50,
@@ -131,16 +133,18 @@ def evolve(
     from evolve.display import Display
     from evolve.session import evolve as go
 
-    options = _options(api_base, api_key_env)
+    chosen = _model(model, gguf)
+    options = _options(harness, chosen, api_base, api_key_env)
     with Display(quiet=json) as display:
         found = go(
             harness, env, recipe=recipe, settings=_settings(settings or []), budget=budget,
-            model=_model(model, gguf), options=options, proposer=proposer, proposer_options=options,
+            model=chosen, options=options, proposer=proposer,
+            proposer_options=_proposer_options(proposer, proposer_api_base, proposer_api_key_env, options),
             split=split, n=n, seed=seed, concurrency=concurrency,
             out=str(out) if out else None, watch=display.watch, say=display.say,
         )  # fmt: skip
     if json:
-        typer.echo(found.outcome.model_dump_json())
+        typer.echo(as_json(found.outcome, folder=found.folder))
         return
     from evolve.page import write
     from evolve.terminal import show
@@ -159,7 +163,7 @@ def compare(
     from evolve.session import compare_runs
 
     found = compare_runs(str(a), str(b))
-    typer.echo(found.model_dump_json() if json else f"{b} against {a}: {found.summary()}")
+    typer.echo(as_json(found) if json else f"{b} against {a}: {found.summary()}")
 
 
 @app.command()
@@ -179,111 +183,48 @@ def report(
     typer.echo(f"page: {page}")
 
 
-@envs_app.command("list")
-def envs_list() -> None:
-    """The environments that have a name."""
-    from envs.registry import names
-
-    for name, source, description in names():
-        typer.echo(f"{name}  ({source})\n    {description}")
-
-
-@envs_app.command("check")
-def envs_check(
-    spec: Annotated[str, typer.Argument(help="module:attr, a file, a folder, or a name.")],
-    seed: Seed = 0, json: Json = False,
-) -> None:  # fmt: skip
-    """Whether an environment keeps its contract; each fault with its cure. Exit status 1 if it does not."""
-    from envs.check import check
-    from envs.registry import load
-
-    found = check(load(spec), seed=seed, spec=spec)
-    typer.echo(found.model_dump_json() if json else str(found))
-    if not found.ok:
-        raise typer.Exit(1)
-
-
-@memory_app.command("list")
-def memory_list(
-    store: In = None,
-    kind: Annotated[str | None, typer.Option(help="Only this kind of item.")] = None,
-    n: Annotated[int, typer.Option("--n", "-n", min=1)] = 20,
-) -> None:
-    """The items of a memory, the most useful first."""
-    with _memory(store) as opened:
-        items = [item for scope in opened.scopes() for item in opened.items(scope, kind)]
-        for item in sorted(items, key=lambda item: (-item.stats.utility, item.id))[:n]:
-            _row(item)
-        typer.echo(f"{min(n, len(items))} of {len(items)} items")
-
-
-@memory_app.command("search")
-def memory_search(
-    text: Annotated[str, typer.Argument(help="What to look for.")],
-    store: In = None,
-    n: Annotated[int, typer.Option("--n", "-n", min=1)] = 10,
-) -> None:
-    """The items nearest in meaning to a text."""
-    with _memory(store) as opened:
-        vector = opened.embed([text])[0]
-        found = [c for scope in opened.scopes() for c in opened.search(vector, scope=scope, k=n)]
-        for candidate in sorted(found, key=lambda c: (-c.similarity, c.id))[:n]:
-            item = opened.get(candidate.id)
-            if item is not None:
-                _row(item, candidate.similarity)
-
-
-@memory_app.command("show")
-def memory_show(id: Annotated[str, typer.Argument(help="The item's id.")], store: In = None) -> None:
-    """One item, whole, with the trajectories that taught it."""
-    with _memory(store) as opened:
-        item = opened.get(id)
-        if item is None:
-            _stop(f"there is no item {id} in this memory. Cure: instar memory list")
-        typer.echo(item.model_dump_json(indent=2))
-
-
-@memory_app.command("forget")
-def memory_forget(ids: Annotated[list[str], typer.Argument(help="Ids of items.")], store: In = None) -> None:
-    """Remove items for good; a resumed run does not bring them back."""
-    with _memory(store, readonly=False) as opened:
-        unknown = [id for id in ids if opened.get(id) is None]
-        if unknown:
-            _stop(
-                f"there is no item {', '.join(unknown)} in this memory; nothing was forgotten. Cure: instar memory list"
-            )
-        typer.echo(f"forgot {opened.forget(*ids)}")
-
-
-@contextmanager
-def _memory(path: Path | None, *, readonly: bool = True) -> Iterator[Any]:
-    from memory import Store
-
-    if path is None:
-        found = sorted(Path("runs").glob("*/memory.db"), key=lambda file: file.stat().st_mtime)
-        if not found:
-            _stop("no run in runs/ has a memory. Cure: name one with --in RUN")
-        path = found[-1]
-        typer.echo(f"in {path.parent}", err=True)
-    with Store.open(path / "memory.db" if path.is_dir() else path, readonly=readonly) as store:
-        yield store
-
-
-def _row(item: Any, similarity: float | None = None) -> None:
-    near = "" if similarity is None else f"sim {similarity:.2f}  "
-    key, body = (" ".join(text.split()) for text in (item.key, item.body))
-    stats = f"utility {item.stats.utility:+.2f}, credited {item.stats.visits}x"
-    typer.echo(f"{item.id}  {near}{stats}\n    {key[:150]}\n    -> {body[:150]}")
+add_to(app)
 
 
 def _model(model: str | None, gguf: Path | None) -> str | None:
     if model and gguf:
-        _stop("--model and --gguf both name a model. Cure: give one of them")
+        stop("--model and --gguf both name a model. Cure: give one of them")
     return f"gguf:{gguf}" if gguf else model
 
 
-def _options(api_base: str | None, api_key_env: str | None) -> dict[str, Any]:
-    return {key: value for key, value in (("api_base", api_base), ("api_key_env", api_key_env)) if value}
+def _options(harness: str, model: str | None, api_base: str | None, api_key_env: str | None) -> dict[str, Any]:
+    """Options of the agent's model; a model that runs here has no address, so one that is given is a mistake."""
+    options = {key: value for key, value in (("api_base", api_base), ("api_key_env", api_key_env)) if value}
+    if not options:
+        return {}
+    if model is None:
+        from harness.folder import Harness
+
+        model = Harness.load(harness).settings.model.name
+    if _is_local(model):
+        flag = f"--{next(iter(options)).replace('_', '-')}"
+        stop(
+            f"{flag} is for a model on a server, but the agent's model, {model}, runs in this process. "
+            f"Cure: --model openai/NAME for the agent, or --proposer{flag[1:]} if the proposer's is meant"
+        )
+    return options
+
+
+def _proposer_options(
+    proposer: str | None, api_base: str | None, api_key_env: str | None, agent: dict[str, Any]
+) -> dict[str, Any]:
+    """Options of the proposer; what is not given is as for the agent, unless the proposer runs here."""
+    given = {key: value for key, value in (("api_base", api_base), ("api_key_env", api_key_env)) if value}
+    if proposer is None or _is_local(proposer):
+        if given:
+            flag = f"--proposer-{next(iter(given)).replace('_', '-')}"
+            stop(f"{flag} is for a proposer on a server. Cure: --proposer openai/NAME, or leave the flag out")
+        return {}
+    return agent | given
+
+
+def _is_local(model: str) -> bool:
+    return model == "embedded" or model.startswith(("gguf:", "scripted:"))
 
 
 def _settings(pairs: list[str]) -> dict[str, Any]:
@@ -291,7 +232,7 @@ def _settings(pairs: list[str]) -> dict[str, Any]:
     for pair in pairs:
         key, sign, text = pair.partition("=")
         if not sign or not key:
-            _stop(f"--set {pair}: not of the form key=value")
+            stop(f"--set {pair}: not of the form key=value")
         for kind in (int, float, str):
             try:
                 settings[key.strip()] = kind(text)
@@ -299,11 +240,6 @@ def _settings(pairs: list[str]) -> dict[str, Any]:
             except ValueError:
                 continue
     return settings
-
-
-def _stop(message: str, status: int = 1) -> NoReturn:
-    typer.echo(f"error: {message}", err=True)
-    raise typer.Exit(status)
 
 
 def _expected() -> tuple[type[BaseException], ...]:
@@ -331,13 +267,21 @@ def _expected() -> tuple[type[BaseException], ...]:
     )
 
 
+def _is_expected(error: Exception) -> bool:
+    """Whether `error` is one that tells a person what to do. A ValidationError is none: pydantic's words are for us."""
+    from pydantic import ValidationError
+
+    return isinstance(error, _expected()) and not isinstance(error, ValidationError)
+
+
 def main() -> None:
     """Entry point of the `instar` command."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s")  # some libraries would set it to INFO
-    sys.path.insert(0, os.getcwd())  # so that module:attr finds the user's own module
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     status: object = 0
     try:
+        # So that module:attr finds the user's own modules; last, because a folder of theirs may have a name of ours.
+        sys.path.append(os.getcwd())
         status = app(standalone_mode=False)  # typer hands the status of an Exit back, and 130 for Ctrl-C
     except (KeyboardInterrupt, typer.Abort):
         status = 130
@@ -348,7 +292,13 @@ def main() -> None:
         if hasattr(error, "show") and hasattr(error, "exit_code"):  # a usage error, of a class that typer moves
             error.show()
             sys.exit(error.exit_code)
-        if os.environ.get("INSTAR_DEBUG") or not isinstance(error, _expected()):
+        if not _is_expected(error):
+            error.add_note(
+                "This was not expected: a fault of instar's, or of code of yours that it ran. What had finished is "
+                "kept. INSTAR_DEBUG=1 shows where the expected errors, which are one line, come from."
+            )
+            raise
+        if os.environ.get("INSTAR_DEBUG"):
             raise
         typer.echo(f"error: {error}", err=True)
         status = 1
