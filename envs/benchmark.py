@@ -67,6 +67,17 @@ class Benchmark:
             )
         return tasks
 
+    def sample(self, split: str, n: int | None = None) -> list[Task]:
+        """`n` tasks of `split` in a shuffled order, the same for everyone: a fair part also of a sorted split.
+
+        Raises ValueError as `tasks` does.
+        """
+        tasks = self.tasks(split)
+        if n is not None and n > len(tasks):
+            tasks = self.tasks(split, n)  # some splits grow on demand; others say that they are too small
+        random.Random(f"{self.name}/{split}").shuffle(tasks)
+        return tasks[:n]
+
     def score(self, rewards: Sequence[float | None]) -> float:
         """The episode's score; without any reward it is the lowest one (the agent ran out of steps)."""
         value = self.metric(rewards)

@@ -56,6 +56,11 @@ class Budget:
             setattr(budget, unit, number)
         return budget
 
+    @property
+    def unlimited(self) -> bool:
+        """Whether nothing is limited."""
+        return all(getattr(self, unit) is None for unit in self.spent)
+
     def left(self, unit: str) -> float:
         """What remains of `unit`; infinite without a limit."""
         limit = getattr(self, unit)

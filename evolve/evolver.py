@@ -1,22 +1,21 @@
 """`evolve(harness, benchmark, recipe)`: a loop over batches of tasks, an evolving arm and its control, a last exam.
 
-Both arms play the same tasks with the same luck, and the control pays the same number of episodes: it is the unedited
-harness with an empty memory. The exam is on a split that nothing was learnt from; its overlap with what taught is
-checked and written down.
+Both arms play the rounds and the exam on the same tasks with the same luck; the control is the unedited harness with an
+empty memory. The exam is on tasks that nothing was learnt from or decided on; the overlap is counted and written down.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict
 
-from evolve.lab import Lab, fingerprint, scores
+from envs import Task
+from evolve.budget import Budget
+from evolve.lab import Batch, Lab, fingerprint, scores
 from evolve.recipes import Recipe
 from evolve.stats import Comparison, Mean, compare
-from harness.agent import Agent
+from harness.agent import Agent, Player, PolicyPlayer
 from harness.runner import ProposerStopped
-
-FORMAT = 1
+from harness.trajectory import Trajectory
 
 
 class Outcome(BaseModel):
@@ -29,6 +28,7 @@ class Outcome(BaseModel):
     remembers: bool = False  # whether the chosen agent recalls from the run's memory
     evolved: Mean
     control: Mean
+    wander: Mean | None = None  # random moves, where there is something to choose from
     comparison: Comparison
     split: str
     overlap: dict[str, int]
@@ -36,20 +36,15 @@ class Outcome(BaseModel):
     stopped: str = ""
 
 
-@dataclass(frozen=True)
-class Plan:
-    """How an evolution is examined: `n` tasks of `split`, `number` the episode number of each."""
+async def evolve(lab: Lab, recipe: Recipe, split: str, tasks: Sequence[Task]) -> Outcome:
+    """Run `recipe` and its control in `lab`, then examine both on `tasks` of `split`.
 
-    split: str = "test"
-    n: int = 50
-
-
-async def evolve(lab: Lab, recipe: Recipe, plan: Plan) -> Outcome:
-    """Run `recipe` and its control in `lab`, then examine both. A finished run is read back from its journal."""
+    A finished run is read back from its journal, unless its exam has gaps: those are played again.
+    """
     done = lab.journal.last("outcome")
-    if done is not None:
+    if done is not None and not done.body["comparison"]["missing"]:
         return Outcome.model_validate(done.body)
-    exam = [(task, 0) for task in lab.benchmark.tasks(plan.split, plan.n)]
+    exam = [(task, 0) for task in tasks]
     steps = lab.agent().steps(lab.benchmark)
     stopped = ""
     try:
@@ -70,8 +65,11 @@ async def evolve(lab: Lab, recipe: Recipe, plan: Plan) -> Outcome:
         lab.say(f"stopped early: {stopped}")
     best = await recipe.choose(lab)
     lab.keep(best.harness)
-    outcome = await _examine(lab, recipe, best, exam, plan, stopped)
-    lab.record("outcome", outcome.model_dump(mode="json"))
+    lab.record("taught", {"taught": sorted(lab.taught), "judged": sorted(lab.judged)})
+    outcome = await _examine(lab, recipe, best, exam, split, stopped)
+    body, last = outcome.model_dump(mode="json"), lab.journal.last("outcome")
+    if last is None or last.body != body:
+        lab.journal.append("outcome", body)
     return outcome
 
 
@@ -79,22 +77,32 @@ def _shown(mean: Mean) -> str:
     return "no score" if mean.mean is None else f"{mean.mean:.2f}"
 
 
-async def _examine(lab: Lab, recipe: Recipe, best: Agent, exam: list[Any], plan: Plan, stopped: str) -> Outcome:
-    from evolve.budget import Budget
+async def _examine(lab: Lab, recipe: Recipe, best: Agent, exam: Batch, split: str, stopped: str) -> Outcome:
+    """Both arms, and random moves if there are choices. Nothing builds on it, so its gaps can be filled later."""
+
+    async def sits(player: Player, arm: str) -> list[Trajectory]:
+        return await lab.rollouts(player, exam, phase="exam", arm=arm, budget=cost, settle=False)
 
     cost = Budget()
-    evolved = await lab.rollouts(best, exam, phase="exam", arm="evolved", budget=cost)
-    control = await lab.rollouts(lab.agent(), exam, phase="exam", arm="control", budget=cost)
-    shared = {fingerprint(task) for task, _ in exam} & lab.taught
+    evolved, control = await sits(best, "evolved"), await sits(lab.agent(), "control")
+    choosing = lab.harness.settings.control.loop == "choice"
+    wander = await sits(PolicyPlayer("wander", lab.harness), "wander") if choosing else None
+    examined = {fingerprint(task) for task, _ in exam}
     return Outcome(
         recipe=recipe.name,
         chosen=best.version,
         remembers=best.recall is not None,
         evolved=lab.mean(evolved),
         control=lab.mean(control),
+        wander=None if wander is None else lab.mean(wander),
         comparison=compare(scores(control), scores(evolved), reward_range=lab.benchmark.reward_range),
-        split=plan.split,
-        overlap={"taught": len(lab.taught), "examined": len(exam), "shared": len(shared)},
+        split=split,
+        overlap={
+            "taught": len(lab.taught),
+            "judged": len(lab.judged),
+            "examined": len(examined),
+            "shared": len(examined & (lab.taught | lab.judged)),
+        },
         cost={"evolving": lab.budget.cost(), "control": lab.control_spent.cost(), "exam": cost.cost()},
         stopped=stopped,
     )

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envs import Benchmark, Task
-from evolve.budget import Budget
+from evolve.budget import Budget, BudgetExhausted
 from evolve.stats import Mean, Scores, mean_interval
 from harness.agent import Agent, Player
 from harness.folder import Harness
-from harness.journal import Journal, JournalError
+from harness.journal import Journal, JournalError, timeless
 from harness.model import Message, Model, ModelFault, Request, Usage
 from harness.runner import Job, Runner
 from harness.seeds import stream
@@ -47,6 +47,7 @@ class Lab:
     say: Callable[[str], None] = lambda _: None
     control_spent: Budget = field(default_factory=Budget)
     taught: set[str] = field(default_factory=set)
+    judged: set[str] = field(default_factory=set)
     _store: "Store | None" = None
 
     @property
@@ -68,11 +69,14 @@ class Lab:
         return Agent.equip(chosen, self.model, recall=recall)
 
     async def rollouts(
-        self, player: Player, batch: Batch, *, phase: str, arm: str, budget: Budget | None = None
+        self, player: Player, batch: Batch, *, phase: str, arm: str, budget: Budget | None = None, settle: bool = True
     ) -> list[Trajectory]:
-        """Play `batch`; the cost goes to the run's budget unless another one is named."""
+        """Play `batch`; the cost goes to the run's budget unless another one is named.
+
+        What is decided on is settled: its gaps stay gaps. Without `settle` the same call may fill them later.
+        """
         jobs = [Job(player, task, number, arm, phase) for task, number in batch]
-        results = await self.runner.run(jobs)
+        results = await self.runner.run(jobs, settle=settle)
         for trajectory in results:
             (self.budget if budget is None else budget).charge(trajectory)
         return results
@@ -82,8 +86,15 @@ class Lab:
         self.taught |= {fingerprint(task) for task, _ in batch}
         return await self.rollouts(player, batch, phase=phase, arm=arm)
 
+    async def judge_on(self, player: Player, batch: Batch, *, phase: str, arm: str) -> list[Trajectory]:
+        """Rollouts that a decision rests on: their tasks, too, may not be examined."""
+        self.judged |= {fingerprint(task) for task, _ in batch}
+        return await self.rollouts(player, batch, phase=phase, arm=arm)
+
     async def ask(self, text: str, *, key: str, max_tokens: int = 1500) -> str:
         """The proposer's answer to `text`; `key` names the question, and its answer is in the journal for ever."""
+        if unit := self.budget.exhausted():
+            raise BudgetExhausted(f"no {unit} are left to ask the proposer")
         known = self.journal.last("ask", key)
         if known is None:
             if self.proposer is None:
@@ -106,9 +117,22 @@ class Lab:
         return str(known.body["output"])
 
     def record(self, kind: str, body: dict[str, Any], key: str = "") -> None:
-        """Write an event down, once: a resumed run comes by here again."""
-        if self.journal.last(kind, key) is None:
+        """Write an event down, once: a resumed run comes by again, and must come by with the same.
+
+        After a person made the memory forget something the rest may differ, and what was written first stands.
+        """
+        known = self.journal.last(kind, key)
+        if known is None:
             self.journal.append(kind, body, key)
+        elif timeless(known.body) != timeless(json.loads(json.dumps(body))) and not self._forgetful:
+            raise JournalError(
+                f"{self.folder}: '{kind} {key}' went differently than the journal says. Either code or libraries have "
+                "changed since, or something here is not deterministic. Cure: choose another folder with --out"
+            )
+
+    @property
+    def _forgetful(self) -> bool:
+        return self._store is not None and bool(self._store.forgotten())
 
     def stream(self, *names: str | int) -> "random.Random":
         """A random stream of the run, by name."""
@@ -170,8 +194,7 @@ def paired_differences(candidate: Sequence[Trajectory], baseline: Sequence[Traje
 
 def fingerprint(task: Task) -> str:
     """Hash of what a task is, whatever it is called: equal for two tasks of the same goal and data."""
-    data = {key: value for key, value in task.data.items() if key != "index"}
-    return hashlib.sha256(json.dumps([task.goal, data], sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps([task.goal, task.data], sort_keys=True).encode()).hexdigest()[:16]
 
 
 async def _patiently(model: Model, request: Request, tries: int = 5) -> Any:

@@ -21,7 +21,7 @@ class Stream:
 
         The cut is made between batches, on what finished, so that it does not depend on the order of finishing.
         """
-        pool = benchmark.tasks(self.split)
+        pool = benchmark.sample(self.split)
         for number in range(self.rounds):
             fits = budget.episodes(calls_each)
             size = self.batch if fits is None else min(self.batch, fits)

@@ -143,10 +143,10 @@ class Journal:
 
     def digest(self) -> str:
         """Hash of what came out, free of times, tries, gaps since filled, and caching: equal for equal runs."""
-        rows = {t.id: json.dumps(_timeless(t.model_dump(mode="json")), sort_keys=True) for t in self.trajectories()}
+        rows = {t.id: json.dumps(timeless(t.model_dump(mode="json")), sort_keys=True) for t in self.trajectories()}
         for event in self.events():
             if event.kind not in ("start", "step", "episode"):
-                rows[f"{event.kind}:{event.key}"] = json.dumps(_timeless(event.body), sort_keys=True)
+                rows[f"{event.kind}:{event.key}"] = json.dumps(timeless(event.body), sort_keys=True)
         return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
 
     def close(self) -> None:
@@ -272,9 +272,10 @@ class _Faults:
         raise JournalError(f"{self.path}: {cure} ({text})") from error
 
 
-def _timeless(value: Any) -> Any:
+def timeless(value: Any) -> Any:
+    """Plain data without what may differ between equal runs: times, durations, caching."""
     if isinstance(value, dict):
         return {
-            key: _timeless(part) for key, part in value.items() if key not in ("seconds", "started", "at", "cached")
+            key: timeless(part) for key, part in value.items() if key not in ("seconds", "started", "at", "cached")
         }
-    return [_timeless(part) for part in value] if isinstance(value, list) else value
+    return [timeless(part) for part in value] if isinstance(value, list) else value

@@ -45,7 +45,7 @@ class MemRL:
         lab.store  # noqa: B018 - a memory exists from the start, also where nothing is learnt
         if not self.explore or lab.harness.settings.control.loop != "choice":
             return
-        pool = lab.benchmark.tasks("train")
+        pool = lab.benchmark.sample("train")
         batch = [(pool[at % len(pool)], at // len(pool)) for at in range(self.explore)]
         wanderer = PolicyPlayer("wander", lab.harness)
         lab.say(f"exploring: {self.explore} episodes of random moves, no model calls")

@@ -74,7 +74,7 @@ class Reflect:
         self._files[lab.harness.version] = lab.harness
         self.lineage.add(Instar(id=lab.harness.version))
         if self._maker(lab).name == "compose" and self.explore and lab.harness.settings.control.loop == "choice":
-            pool = lab.benchmark.tasks("train")
+            pool = lab.benchmark.sample("train")
             batch = [(pool[at % len(pool)], at // len(pool)) for at in range(self.explore)]
             lab.say(f"exploring: {self.explore} episodes of random moves, no model calls")
             wanderer = PolicyPlayer("wander", lab.harness)

@@ -159,7 +159,7 @@ def test_an_equal_call_finds_its_run_and_any_other_gets_a_folder_of_its_own(
 def test_a_folder_that_holds_another_run_is_refused_and_what_differs_is_named(models: str, tmp_path: Path) -> None:
     run(starter("small"), "household", n=2, model=f"{models}:first", out=str(tmp_path))
     with pytest.raises(
-        JournalError, match=r"holds another run \(it differs in seed, n, tasks\)\. Cure: choose another"
+        JournalError, match=r"holds another run \(it differs in tasks, seed, n\)\. Cure: choose another"
     ):
         run(starter("small"), "household", n=3, seed=4, model=f"{models}:first", out=str(tmp_path))
     with pytest.raises(JournalError, match="differs in command"):
