@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from memory import ExactIndex, HashEmbedder, Item, Retriever, Stats, Store, WordLlamaEmbedder
+from memory import ExactIndex, HashEmbedder, Item, QRule, Retriever, Store, WordLlamaEmbedder
 from memory.index import Key
 
 T = TypeVar("T")
@@ -73,8 +73,8 @@ def _writes(folder: Path, n: int) -> dict[str, float]:
         single = n / _seconds(lambda item: store.put([item]), _items(n, "single"))
         bulk = 5000 / _seconds(store.put, [_items(5000, "bulk")])
         ids = [item.id for item in store.items("bench", "bulk")]
-        updates = {id: Stats(utility=0.5, visits=1) for id in ids}
-        updating = 10 * len(ids) / _seconds(store.update_stats, [updates] * 10)
+        rewards = [(id, 1.0) for id in ids]
+        updating = 10 * len(ids) / _seconds(lambda batch: store.credit(batch, QRule()), [rewards] * 10)
     with Store(folder / "default.db", WordLlamaEmbedder()) as store:
         store.embed(["load the model"])
         embedded = 5000 / _seconds(store.put, [_items(5000, "bulk")])

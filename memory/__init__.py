@@ -11,25 +11,21 @@ from memory._sisters import check_sisters as _check_sisters
 _check_sisters(__name__, __file__)
 
 if TYPE_CHECKING:
-    from memory.credit import QRule, credited, laplace, q_update
-    from memory.embed import Embedder, HashEmbedder, WordLlamaEmbedder, clean, embedder_named
-    from memory.experience import Episode, Situation, situation_key, step_items, trajectory_item
+    from memory.credit import QRule, credited, q_update
+    from memory.embed import Embedder, HashEmbedder, WordLlamaEmbedder, embedder_named
     from memory.fault import MemoryFault
     from memory.index import ExactIndex, Index
-    from memory.item import Item, Stats
+    from memory.item import Item, Stats, clean
     from memory.retrieve import Retrieved, Retriever, RetrieveSettings
-    from memory.rows import Event
     from memory.store import Candidate, Store
 
 _HOMES = {
-    "credit": ("QRule", "credited", "laplace", "q_update"),
-    "embed": ("Embedder", "HashEmbedder", "WordLlamaEmbedder", "clean", "embedder_named"),
-    "experience": ("Episode", "Situation", "situation_key", "step_items", "trajectory_item"),
+    "credit": ("QRule", "credited", "q_update"),
+    "embed": ("Embedder", "HashEmbedder", "WordLlamaEmbedder", "embedder_named"),
     "fault": ("MemoryFault",),
     "index": ("ExactIndex", "Index"),
-    "item": ("Item", "Stats"),
+    "item": ("Item", "Stats", "clean"),
     "retrieve": ("RetrieveSettings", "Retrieved", "Retriever"),
-    "rows": ("Event",),
     "store": ("Candidate", "Store"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
@@ -37,8 +33,6 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "Candidate",
     "Embedder",
-    "Episode",
-    "Event",
     "ExactIndex",
     "HashEmbedder",
     "Index",
@@ -48,18 +42,13 @@ __all__ = [
     "RetrieveSettings",
     "Retrieved",
     "Retriever",
-    "Situation",
     "Stats",
     "Store",
     "WordLlamaEmbedder",
     "clean",
     "credited",
     "embedder_named",
-    "laplace",
     "q_update",
-    "situation_key",
-    "step_items",
-    "trajectory_item",
 ]
 
 

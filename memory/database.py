@@ -28,20 +28,16 @@ _TABLES = (
     " key TEXT NOT NULL, vector BLOB NOT NULL, UNIQUE (scope, kind, key))",
     "CREATE TABLE gone (seq INTEGER PRIMARY KEY AUTOINCREMENT, row INTEGER NOT NULL)",
     "CREATE TABLE items (row INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, keyed INTEGER NOT NULL,"
-    " version INTEGER NOT NULL, body TEXT NOT NULL, data TEXT NOT NULL, trust TEXT NOT NULL)",
+    " version INTEGER NOT NULL, body TEXT NOT NULL, data TEXT NOT NULL)",
     "CREATE INDEX items_keyed ON items (keyed)",
     # Apart from the items, so that a utility update does not rewrite a long body.
     "CREATE TABLE stats (item INTEGER PRIMARY KEY, utility REAL NOT NULL, visits INTEGER NOT NULL,"
     " successes INTEGER NOT NULL)",
     "CREATE TABLE provenance (place INTEGER PRIMARY KEY, item INTEGER NOT NULL, trajectory TEXT NOT NULL,"
     " UNIQUE (item, trajectory))",
-    "CREATE INDEX provenance_trajectory ON provenance (trajectory)",
     "CREATE TABLE history (id TEXT NOT NULL, version INTEGER NOT NULL, item TEXT NOT NULL,"
     " PRIMARY KEY (id, version)) WITHOUT ROWID",
     "CREATE TABLE tombstones (id TEXT PRIMARY KEY) WITHOUT ROWID",
-    "CREATE TABLE events (seq INTEGER PRIMARY KEY, kind TEXT NOT NULL, ref TEXT NOT NULL, item TEXT NOT NULL,"
-    " value REAL)",
-    "CREATE INDEX events_ref ON events (ref)",
 )
 
 _inherited: list[sqlite3.Connection] = []  # a parent's connections in a forked child: never used, never closed

@@ -15,6 +15,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from memory.item import clean
+
 Vectors = NDArray[np.float32]
 
 
@@ -30,11 +32,6 @@ class Embedder(Protocol):
     def embed(self, texts: Sequence[str]) -> Vectors:
         """Float32 [len(texts), dim]; each row has length 1, or is zero when the text says nothing."""
         ...
-
-
-def clean(text: str) -> str:
-    """`text` with lone surrogates (half a character, from a badly decoded file) replaced by U+FFFD."""
-    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def normalised(vectors: Vectors) -> Vectors:

@@ -15,12 +15,11 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from memory.embed import Vectors
 from memory.item import Item
-from memory.rows import Event
 from memory.store import Candidate, Store
 
 
 class RetrieveSettings(BaseModel):
-    """Defaults are MemRL's where published. `similarity_mean` and `similarity_std` None: taken from the candidates."""
+    """Defaults are MemRL's where published."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -30,8 +29,6 @@ class RetrieveSettings(BaseModel):
     least_utility: float | None = None  # q_min
     weight_similarity: float = 0.5
     weight_utility: float = 0.5
-    similarity_mean: float | None = None
-    similarity_std: float | None = Field(default=None, gt=0.0)
     epsilon: float = Field(default=0.0, ge=0.0, le=1.0)  # chance that a place goes to a random candidate
 
 
@@ -49,14 +46,12 @@ class Retrieved:
         return tuple(item.id for item in self.items)
 
 
-def z_scores(values: Sequence[float], mean: float | None = None, std: float | None = None) -> list[float]:
-    """(value - mean) / std; the values' own (population) statistics where None; all zero when they do not vary."""
+def z_scores(values: Sequence[float]) -> list[float]:
+    """(value - mean) / std by the values' own (population) statistics; all zero when they do not vary."""
     if not values:
         return []
-    if mean is None:
-        mean = math.fsum(values) / len(values)
-    if std is None:
-        std = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
+    mean = math.fsum(values) / len(values)
+    std = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
     return [(value - mean) / std if std > 1e-12 else 0.0 for value in values]
 
 
@@ -67,7 +62,7 @@ def rank(candidates: Sequence[Candidate], settings: RetrieveSettings) -> list[tu
     """
     least = settings.least_utility
     kept = [candidate for candidate in candidates if least is None or candidate.utility >= least]
-    near = z_scores([c.similarity for c in kept], settings.similarity_mean, settings.similarity_std)
+    near = z_scores([c.similarity for c in kept])
     good = z_scores([c.utility for c in kept])
     scored = [
         (settings.weight_similarity * s + settings.weight_utility * max(-3.0, min(3.0, u)), candidate)
@@ -112,17 +107,14 @@ class Retriever:
         scope: str,
         kinds: Collection[str] | None = None,
         rng: random.Random | None = None,
-        ref: str | None = None,
     ) -> Retrieved:
-        """The items of `scope` to show for `query`. `ref` (a trajectory id) logs one retrieval event for each item."""
+        """The items of `scope` to show for `query`."""
         settings = self.settings
         vector = self._embed(query)
         found = self.store.search(vector, scope=scope, k=settings.keys, kinds=kinds, floor=settings.floor)
         chosen = choose(rank(found, settings), settings.take, settings.epsilon, rng)
         items = self.store.get_many([candidate.id for _, candidate in chosen])
         alive = [(score, c) for score, c in chosen if c.id in items]  # one may have been forgotten a moment ago
-        if ref is not None and alive:
-            self.store.log([Event("retrieval", ref, c.id, c.similarity) for _, c in alive])
         return Retrieved(
             tuple(items[c.id] for _, c in alive),
             tuple(c.similarity for _, c in alive),

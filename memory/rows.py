@@ -8,7 +8,6 @@ import json
 import math
 import sqlite3
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from memory.item import Item, Stats
@@ -16,27 +15,17 @@ from memory.item import Item, Stats
 Connection = sqlite3.Connection
 
 _SELECT = (
-    "SELECT i.id, k.kind, k.scope, k.key, i.body, i.data, i.trust, i.version, s.utility, s.visits, s.successes,"
+    "SELECT i.id, k.kind, k.scope, k.key, i.body, i.data, i.version, s.utility, s.visits, s.successes,"
     " (SELECT json_group_array(trajectory) FROM (SELECT trajectory FROM provenance WHERE item = i.row ORDER BY place))"
     " FROM items i JOIN keys k ON k.row = i.keyed JOIN stats s ON s.item = i.row"
 )
 _CHUNK = 500  # values in one query
 
 
-@dataclass(frozen=True, slots=True)
-class Event:
-    """One thing that happened to one item: `kind` retrieval, credit or forget; `ref` is the caller's trajectory id."""
-
-    kind: str
-    ref: str
-    item: str
-    value: float | None = None
-
-
 def load(c: Connection, where: str, values: Sequence[Any]) -> Iterator[Item]:
     """The current items that meet `where` (k: keys, i: items, s: stats)."""
     for row in c.execute(f"{_SELECT} {where}", values):
-        id, kind, scope, key, body, data, trust, version, utility, visits, successes, taught = row
+        id, kind, scope, key, body, data, version, utility, visits, successes, taught = row
         yield Item.model_construct(
             id=id,
             kind=kind,
@@ -45,7 +34,6 @@ def load(c: Connection, where: str, values: Sequence[Any]) -> Iterator[Item]:
             body=body,
             data=json.loads(data),
             provenance=tuple(json.loads(taught)),
-            trust=trust,
             version=version,
             stats=Stats.model_construct(utility=utility, visits=visits, successes=successes),
         )
@@ -67,8 +55,8 @@ def load_stats(c: Connection, ids: Sequence[str]) -> dict[str, Stats]:
 def insert(c: Connection, item: Item, keyed: int) -> None:
     """A new item under key row `keyed`, with the stats that it brings."""
     row = c.execute(
-        "INSERT INTO items (id, keyed, version, body, data, trust) VALUES (?, ?, ?, ?, ?, ?)",
-        (item.id, keyed, item.version, item.body, json.dumps(item.data), item.trust),
+        "INSERT INTO items (id, keyed, version, body, data) VALUES (?, ?, ?, ?, ?)",
+        (item.id, keyed, item.version, item.body, json.dumps(item.data)),
     ).lastrowid
     stats = item.stats
     c.execute("INSERT INTO stats VALUES (?, ?, ?, ?)", (row, stats.utility, stats.visits, stats.successes))
@@ -80,8 +68,8 @@ def replace(c: Connection, old: Item, new: Item, keyed: int) -> None:
     past = json.dumps(old.model_dump(exclude={"stats"}))
     c.execute("INSERT INTO history VALUES (?, ?, ?)", (old.id, old.version, past))
     c.execute(
-        "UPDATE items SET keyed = ?, version = ?, body = ?, data = ?, trust = ? WHERE id = ?",
-        (keyed, old.version + 1, new.body, json.dumps(new.data), new.trust, old.id),
+        "UPDATE items SET keyed = ?, version = ?, body = ?, data = ? WHERE id = ?",
+        (keyed, old.version + 1, new.body, json.dumps(new.data), old.id),
     )
     drop_unused_key(c, old_keyed)
 
@@ -116,15 +104,9 @@ def drop_unused_key(c: Connection, row: int) -> None:
         c.execute("INSERT INTO gone (row) VALUES (?)", (row,))
 
 
-def log(c: Connection, events: Sequence[Event]) -> None:
-    """Add events."""
-    rows = [(event.kind, event.ref, event.item, event.value) for event in events]
-    c.executemany("INSERT INTO events (kind, ref, item, value) VALUES (?, ?, ?, ?)", rows)
-
-
 def same(old: Item, new: Item) -> bool:
     """Whether two items say the same; stats, version and provenance do not count."""
-    fields = ("scope", "kind", "key", "body", "trust")
+    fields = ("scope", "kind", "key", "body")
     if any(getattr(old, name) != getattr(new, name) for name in fields):
         return False
     return json.dumps(old.data, sort_keys=True) == json.dumps(new.data, sort_keys=True)
@@ -133,7 +115,7 @@ def same(old: Item, new: Item) -> bool:
 def checked(item: Item) -> Item:
     """`item`, or ValueError when SQLite could not hold it unchanged."""
     finite(item.id, item.stats.utility)
-    for name in ("id", "kind", "scope", "key", "body", "trust", "provenance"):
+    for name in ("id", "kind", "scope", "key", "body", "provenance"):
         value = getattr(item, name)
         try:
             "".join(value).encode()

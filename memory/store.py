@@ -20,7 +20,7 @@ from memory.embed import Embedder, Vectors, embedder_named
 from memory.fault import MemoryFault
 from memory.index import ExactIndex, Index, Key
 from memory.item import Item, Stats
-from memory.rows import Connection, Event
+from memory.rows import Connection
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,18 +77,18 @@ class Store:
 
     # Items
 
-    def put(self, items: Iterable[Item], *, revive: bool = False) -> list[bool]:
+    def put(self, items: Iterable[Item]) -> list[bool]:
         """Write `items` in one transaction; True for each that was new or became a new version.
 
         Equal id and content is a no-op, except that new provenance is added. Changed content is a new version; version
-        and stats of the given item count only when its id is new. A forgotten id is left out unless `revive`.
+        and stats of the given item count only when its id is new. A forgotten id is left out.
         """
         batch = [rows.checked(item) for item in items]
         with self._db.read() as c:
             texts = sorted({item.key for item in batch if _key_row(c, item) is None})
         ready = dict(zip(texts, self.embed(texts), strict=True))  # before the write lock is taken: it is slow
         with self._db.write() as c:
-            return [self._put(c, item, ready, revive) for item in batch]
+            return [self._put(c, item, ready) for item in batch]
 
     def get(self, id: str) -> Item | None:
         """The current version, or None when there is none."""
@@ -122,58 +122,45 @@ class Store:
             past = c.execute("SELECT item FROM history WHERE id = ? ORDER BY version", (id,)).fetchall()
         return [Item.model_validate({**json.loads(row[0]), "stats": current[0].stats}) for row in past] + current
 
-    def taught_by(self, trajectory: str) -> list[str]:
-        """Ids of the items that have `trajectory` in their provenance, oldest first."""
-        query = "SELECT i.id FROM provenance p JOIN items i ON i.row = p.item WHERE p.trajectory = ? ORDER BY i.row"
-        with self._db.read() as c:
-            return [row[0] for row in c.execute(query, (trajectory,))]
-
     def __len__(self) -> int:
         with self._db.read() as c:
             return int(c.execute("SELECT count(*) FROM items").fetchone()[0])
 
     # What they earned
 
-    def update_stats(self, stats: Mapping[str, Stats]) -> int:
-        """Set the stats of many items in one transaction; the number set.
-
-        Forgotten ids are passed over; an id that never existed raises MemoryFault, and nothing is set.
-        """
-        for id, new in stats.items():
-            rows.finite(id, new.utility)
-        with self._db.write() as c:
-            return self._set_stats(c, stats)
-
-    def credit(self, rewards: Sequence[tuple[str, float]], rule: Rule, *, ref: str | None = None) -> dict[str, Stats]:
+    def credit(self, rewards: Sequence[tuple[str, float]], rule: Rule) -> dict[str, Stats]:
         """Apply `rule` to every (id, reward) in one transaction, so that no process loses another's credit.
 
-        Returns the new stats. `ref` (a trajectory id) logs one credit event for each. Forgotten ids are passed over.
+        Returns the new stats. Forgotten ids are passed over; one that never existed raises MemoryFault, and nothing is
+        set.
         """
         ids = list(dict.fromkeys(id for id, _ in rewards))
         with self._db.write() as c:
             old = rows.load_stats(c, ids)
             self._check_known(c, [id for id in ids if id not in old])
             new = credited(old, rewards, rule)
-            self._set_stats(c, new)
-            if ref is not None:
-                rows.log(c, [Event("credit", ref, id, float(reward)) for id, reward in rewards if id in old])
+            values = [(stats.utility, stats.visits, stats.successes, id) for id, stats in new.items()]
+            c.executemany(
+                "UPDATE stats SET utility = ?, visits = ?, successes = ?"
+                " WHERE item = (SELECT row FROM items WHERE id = ?)",
+                values,
+            )
         return new
 
     # Forgetting
 
-    def forget(self, *ids: str, ref: str = "") -> int:
+    def forget(self, *ids: str) -> int:
         """Remove items with all their versions, vectors and provenance; the number removed.
 
-        Only the id stays, as a tombstone and in events. Deleted bytes are overwritten; a process that reads at this
+        Only the id stays, as a tombstone. Deleted bytes are overwritten; a process that reads at this
         very moment may keep them in the write-ahead log until the log is next emptied.
         """
         with self._db.write() as c:
-            gone = [id for id in ids if rows.delete(c, id)]
-            rows.log(c, [Event("forget", ref, id) for id in gone])
+            gone = sum(rows.delete(c, id) for id in ids)
         if gone:
             with self._db.read() as c:
                 c.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        return len(gone)
+        return gone
 
     def bury(self, ids: Iterable[str]) -> None:
         """Put tombstones for ids that this store need not have known: a rebuild must not bring them back."""
@@ -184,20 +171,6 @@ class Store:
         """The ids of what was forgotten, in order."""
         with self._db.read() as c:
             return [id for (id,) in c.execute("SELECT id FROM tombstones ORDER BY id")]
-
-    # Events
-
-    def log(self, events: Sequence[Event]) -> None:
-        """Add events in one transaction."""
-        with self._db.write() as c:
-            rows.log(c, events)
-
-    def events(self, ref: str | None = None) -> list[Event]:
-        """What was logged, oldest first; only what concerns `ref` if given."""
-        where, values = ("", ()) if ref is None else (" WHERE ref = ?", (ref,))
-        query = f"SELECT kind, ref, item, value FROM events{where} ORDER BY seq"
-        with self._db.read() as c:
-            return [Event(*row) for row in c.execute(query, values)]
 
     # Search
 
@@ -257,13 +230,12 @@ class Store:
             key = fresh[-1][0]
         self._seen = (key, removal)
 
-    def _put(self, c: Connection, item: Item, ready: Mapping[str, Vectors], revive: bool) -> bool:
+    def _put(self, c: Connection, item: Item, ready: Mapping[str, Vectors]) -> bool:
         old = next(rows.load(c, "WHERE i.id = ?", [item.id]), None)
         changed = old is None or not rows.same(old, item)
         if old is None:
-            if not revive and c.execute("SELECT 1 FROM tombstones WHERE id = ?", (item.id,)).fetchone():
+            if c.execute("SELECT 1 FROM tombstones WHERE id = ?", (item.id,)).fetchone():
                 return False
-            c.execute("DELETE FROM tombstones WHERE id = ?", (item.id,))
             rows.insert(c, item, self._key(c, item, ready))
         elif changed:
             rows.replace(c, old, item, self._key(c, item, ready))
@@ -279,17 +251,6 @@ class Store:
             row = c.execute("INSERT INTO keys (scope, kind, key, vector) VALUES (?, ?, ?, ?)", values).lastrowid
             assert row is not None
         return row
-
-    def _set_stats(self, c: Connection, stats: Mapping[str, Stats]) -> int:
-        query = (
-            "UPDATE stats SET utility = ?, visits = ?, successes = ? WHERE item = (SELECT row FROM items WHERE id = ?)"
-        )
-        values = [(new.utility, new.visits, new.successes, id) for id, new in stats.items()]
-        done = c.executemany(query, values).rowcount if values else 0
-        if done != len(stats):
-            known = rows.load_stats(c, list(stats))
-            self._check_known(c, [id for id in stats if id not in known])
-        return done
 
     def _check_known(self, c: Connection, absent: Sequence[str]) -> None:
         for id in absent:

@@ -17,4 +17,4 @@ def test_the_blocks_of_the_how_to_run_in_order(tmp_path: Path, monkeypatch: pyte
     out = capsys.readouterr().out
     assert "3 items" in out
     assert "cool egg with fridge" in out
-    assert "['retrieval', " in out
+    assert "[] 0" in out

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memory import Event, HashEmbedder, Item, MemoryFault, QRule, Stats, Store, WordLlamaEmbedder
+from memory import HashEmbedder, Item, MemoryFault, QRule, Stats, Store, WordLlamaEmbedder
 
 SCOPE = "kitchen"
 
@@ -29,7 +29,7 @@ def found(store: Store, text: str, **rest) -> list[str]:
 
 
 def test_an_item_comes_back_as_it_was_put(store: Store) -> None:
-    one = item("apple\0 ünï 🍎", "", data={"a": [1, None, {"b": 2.5}]}, provenance=("t2", "t1"), trust="curated")
+    one = item("apple\0 ünï 🍎", "", data={"a": [1, None, {"b": 2.5}]}, provenance=("t2", "t1"))
     one = one.model_copy(update={"stats": Stats(utility=0.5, visits=3, successes=1)})
     assert store.put([one]) == [True]
     assert store.get(one.id) == one
@@ -82,7 +82,7 @@ def test_a_changed_body_is_a_new_version_and_the_old_one_stays_readable(store: S
 
 def test_a_batch_with_a_bad_item_writes_nothing(store: Store) -> None:
     with pytest.raises(ValueError, match="half a character"):
-        store.put([item("good"), item("bad", "\ud800")])
+        store.put([item("good"), item("bad").model_copy(update={"body": "\ud800"})])
     assert len(store) == 0
     with pytest.raises(ValueError, match="not a number"):
         store.put([item("good"), item("bad", stats=Stats(utility=float("nan")))])
@@ -129,15 +129,12 @@ def test_equal_similarities_come_in_an_order_that_does_not_depend_on_insertion(t
     assert len(orders[0]) == 7
 
 
-def test_credit_is_applied_in_order_and_logged(store: Store) -> None:
+def test_credit_is_applied_in_order(store: Store) -> None:
     a, b = item("apple"), item("pear")
     store.put([a, b])
-    new = store.credit([(a.id, 1.0), (a.id, -1.0), (b.id, 1.0)], QRule(), ref="t9")
+    new = store.credit([(a.id, 1.0), (a.id, -1.0), (b.id, 1.0)], QRule())
     assert new[a.id].utility == pytest.approx(0.7 * 0.3 - 0.3)
     assert store.get(a.id).stats == new[a.id] == Stats(utility=new[a.id].utility, visits=2, successes=1)
-    assert [(e.kind, e.item, e.value) for e in store.events("t9")] == [
-        ("credit", a.id, 1.0), ("credit", a.id, -1.0), ("credit", b.id, 1.0)]  # fmt: skip
-    assert store.events("t8") == []
 
 
 def test_an_unscored_reward_or_an_unknown_id_credits_nobody(store: Store) -> None:
@@ -147,15 +144,13 @@ def test_an_unscored_reward_or_an_unknown_id_credits_nobody(store: Store) -> Non
         store.credit([(a.id, 1.0), (a.id, float("nan"))], QRule())
     with pytest.raises(MemoryFault, match="never had an item 'step-typo'"):
         store.credit([(a.id, 1.0), ("step-typo", 1.0)], QRule())
-    with pytest.raises(MemoryFault, match="never had an item 'step-typo'"):
-        store.update_stats({a.id: Stats(utility=1.0), "step-typo": Stats()})
     assert store.get(a.id).stats == Stats()
 
 
-def test_many_stats_are_set_at_once(store: Store) -> None:
+def test_many_items_are_credited_at_once(store: Store) -> None:
     items = [item(f"key {n}") for n in range(1200)]
     store.put(items)
-    assert store.update_stats({one.id: Stats(utility=n, visits=1) for n, one in enumerate(items)}) == 1200
+    assert len(store.credit([(one.id, float(n)) for n, one in enumerate(items)], QRule(alpha=1.0))) == 1200
     assert [one.stats.utility for one in store.items(SCOPE)] == list(range(1200))
 
 
@@ -164,15 +159,13 @@ def test_what_was_forgotten_is_gone_and_does_not_come_back(store: Store, tmp_pat
     other = item("the QUINCE stands left", "harmless")
     store.put([secret, other])
     store.put([secret.model_copy(update={"body": "press QUINCE twice"})])
-    assert store.taught_by("poisoned-QUINCE") == [secret.id]
     assert found(store, secret.key) == sorted([secret.id, other.id])
 
-    assert store.forget(secret.id, ref="audit") == 1
+    assert store.forget(secret.id) == 1
     assert store.forget(secret.id) == 0
     assert store.get(secret.id) is None
     assert store.versions(secret.id) == []
     assert found(store, secret.key) == [other.id]
-    assert store.events("audit") == [Event("forget", "audit", secret.id)]
     assert store.credit([(secret.id, 1.0)], QRule()) == {}  # a retrieval from before may still earn
     assert store.put([secret]) == [False]
     assert store.get(secret.id) is None
@@ -183,9 +176,6 @@ def test_what_was_forgotten_is_gone_and_does_not_come_back(store: Store, tmp_pat
     assert len(store._index) == 0
     for file in tmp_path.iterdir():
         assert b"QUINCE" not in file.read_bytes(), f"the text is still in {file.name}"
-
-    assert store.put([secret], revive=True) == [True]
-    assert found(store, secret.key) == [secret.id]
 
 
 def test_a_memory_of_another_embedder_is_refused_with_the_cure(tmp_path: Path) -> None:
