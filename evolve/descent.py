@@ -77,9 +77,9 @@ def read_descent(folder: str | os.PathLike[str]) -> Descent:
                 id=change.child, parents=(change.parent,), step=change.step, patch=change.patch, verdict=change.verdict
             )
             lineage.add(node)
-    for node in changes.tree:
-        if node.validation is not None and node.version in lineage:
-            lineage.record(node.version, "validation", node.validation)
+    for one in changes.tree:
+        if one.validation is not None and one.version in lineage:
+            lineage.record(one.version, "validation", one.validation)
     kept = [node.id for node in lineage.nodes() if node.accepted]
     return Descent(
         lineage=lineage,

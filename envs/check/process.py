@@ -29,7 +29,7 @@ async def other_process(probe: Probe) -> str:
     order = json.dumps({"spec": probe.spec, "episodes": episodes})
     other = "1" if os.environ.get("PYTHONHASHSEED") != "1" else "2"
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONHASHSEED": other}
-    done = await anyio.run_process([sys.executable, "-c", _CHILD], input=order.encode(), env=env, check=False)
+    done = await anyio.run_process([sys.executable, "-P", "-c", _CHILD], input=order.encode(), env=env, check=False)
     lines = done.stdout.decode(errors="replace").splitlines()
     if done.returncode or not lines:
         last = (done.stderr.decode(errors="replace").strip().splitlines() or ["no message"])[-1]
