@@ -1,6 +1,6 @@
-"""A folder of skills, told in three stages: names and descriptions, then one body, then one file.
+"""A folder of skills: checked as a whole, and told in a catalogue of names and descriptions.
 
-A prompt pays only for what it asks for. The order is that of the names, so that equal folders give equal prompts, and
+A prompt pays only for what it asks for: bodies and files are read on demand (harness/toolbox.py). The order is that of the names, so that equal folders give equal prompts, and
 a catalogue that does not fit says how many skills it leaves out instead of dropping them unseen.
 """
 
@@ -24,7 +24,7 @@ class Library:
         self.folder = Path(folder)
         if not self.folder.is_dir():
             raise SkillFault(f"{folder}: is no folder. Cure: create it, with one folder for each skill.")
-        found: dict[str, Skill] = {}
+        found: list[Skill] = []
         faults: list[str] = []
         for path in sorted(self.folder.iterdir()):
             if path.name.startswith((".", "__")) or not path.is_dir():
@@ -33,29 +33,21 @@ class Library:
                 faults.append(f"{path}: is a link out of the library. Cure: put a copy in its place.")
                 continue
             try:
-                skill = Skill.load(path)
+                found.append(Skill.load(path))
             except SkillFault as fault:
                 faults.append(str(fault))
-            else:
-                found[skill.name] = skill
         if faults:
             raise SkillFault("\n".join(faults))
-        self._skills = dict(sorted(found.items()))
+        self._skills = sorted(found, key=lambda skill: skill.name)
 
     def __len__(self) -> int:
         return len(self._skills)
 
     def __iter__(self) -> Iterator[Skill]:
-        return iter(self._skills.values())
-
-    def __getitem__(self, name: str) -> Skill:
-        """The skill called `name`; SkillFault, naming those there are, when there is none."""
-        if name not in self._skills:
-            raise SkillFault(f"no skill is called '{name}'. There are: {', '.join(self._skills) or 'none'}.")
-        return self._skills[name]
+        return iter(self._skills)
 
     def catalogue(self, budget_tokens: int = 2000) -> str:
-        """First stage: a line '- name: description' for each skill, at most `budget_tokens` by estimate; '' if none."""
+        """A line '- name: description' for each skill, at most `budget_tokens` by estimate; '' if none."""
         lines = [f"- {skill.name}: {' '.join(skill.description.split())}" for skill in self]
         for shown in range(len(lines), -1, -1):
             left_out = len(lines) - shown
@@ -64,11 +56,3 @@ class Library:
             if tokens_of(text) <= budget_tokens:
                 return text
         raise ValueError(f"a catalogue of {len(lines)} skills needs more than {budget_tokens} tokens even to say so")
-
-    def body(self, name: str) -> str:
-        """Second stage: the instructions of one skill."""
-        return self[name].body
-
-    def file(self, name: str, path: str) -> str:
-        """Third stage: the text of one of its files; the path is relative to the skill and stays inside it."""
-        return self[name].read(path)

@@ -13,7 +13,6 @@ from typing import Any, Self
 
 MAX_NAME, MAX_DESCRIPTION, MAX_COMPATIBILITY = 64, 1024, 500  # characters, from the standard
 MAX_SKILL_BYTES = 128 * 1024  # of SKILL.md; the standard advises a twentieth of it
-MAX_FILE_BYTES = 1024 * 1024  # of a file that is shown
 MAX_FILES = 1000
 KEYS = ("name", "description", "license", "compatibility", "metadata", "allowed-tools")
 
@@ -54,22 +53,6 @@ class Skill:
             allowed_tools=tuple(head.get("allowed-tools", "").split()),
         )
 
-    def files(self) -> list[str]:
-        """Paths of the skill's other files, relative and with '/', sorted."""
-        paths = (path.relative_to(self.folder).as_posix() for path in _walk(self.folder))
-        return sorted(path for path in paths if path != "SKILL.md")
-
-    def read(self, path: str) -> str:
-        """The text of one of the skill's files; SkillFault when it lies outside, is missing, too long or not text."""
-        target = self.folder / path
-        where = f"skill '{self.name}', file '{path}'"
-        if "\0" in path or not target.resolve().is_relative_to(self.folder.resolve()):
-            raise SkillFault(f"{where}: lies outside the skill. Cure: give a path relative to the skill's folder.")
-        if not target.is_file():
-            there = ", ".join(self.files()[:20]) or "no other files"
-            raise SkillFault(f"{where}: is no file of the skill. It has: {there}.")
-        return _text(target, MAX_FILE_BYTES, where)
-
 
 def _read(folder: Path) -> tuple[dict[str, Any], str, list[str]]:
     """Frontmatter, body, and the faults that made either unreadable."""
@@ -80,7 +63,7 @@ def _read(folder: Path) -> tuple[dict[str, Any], str, list[str]]:
     if not path.resolve().is_relative_to(folder.resolve()):
         return {}, "", []  # reported with the other links
     try:
-        text = _text(path, MAX_SKILL_BYTES, str(path)).removeprefix("\ufeff")
+        text = _text(path).removeprefix("\ufeff")
     except SkillFault as fault:
         return {}, "", [str(fault)]
     lines = text.splitlines()
@@ -197,18 +180,20 @@ def _walk(folder: Path) -> Iterator[Path]:
         yield from (Path(here) / name for name in sorted(files + links))
 
 
-def _text(path: Path, most: int, where: str) -> str:
+def _text(path: Path) -> str:
     try:
         with path.open("rb") as file:
-            data = file.read(most + 1)
+            data = file.read(MAX_SKILL_BYTES + 1)
     except OSError as error:
-        raise SkillFault(f"{where}: cannot be read ({error.strerror}). Cure: check its rights.") from error
-    if len(data) > most:
-        raise SkillFault(f"{where}: is longer than {most} bytes. Cure: split it into files that are read on demand.")
+        raise SkillFault(f"{path}: cannot be read ({error.strerror}). Cure: check its rights.") from error
+    if len(data) > MAX_SKILL_BYTES:
+        raise SkillFault(
+            f"{path}: is longer than {MAX_SKILL_BYTES} bytes. Cure: split it into files that are read on demand."
+        )
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise SkillFault(f"{where}: is not UTF-8 text (byte {error.start}). Cure: save it as UTF-8.") from error
+        raise SkillFault(f"{path}: is not UTF-8 text (byte {error.start}). Cure: save it as UTF-8.") from error
 
 
 def _plain(name: str) -> str:

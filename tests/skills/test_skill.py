@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from skills import Skill, SkillFault
-from skills.skill import MAX_FILE_BYTES, MAX_SKILL_BYTES
+from skills.skill import MAX_SKILL_BYTES
 
 GOOD = """---
 name: open-drawers
@@ -139,29 +139,3 @@ def test_links_out_of_the_skill_are_refused(tmp_path: Path) -> None:
     (skill / "SKILL.md").unlink()
     os.symlink(tmp_path / "real.md", skill / "SKILL.md")
     assert "SKILL.md: is a link out of the skill" in fault(skill)
-
-
-def test_files_are_listed_and_read_inside_the_skill_only(tmp_path: Path) -> None:
-    folder = write(tmp_path, GOOD)
-    (folder / "references").mkdir()
-    (folder / "references" / "rooms.md").write_text("rooms ü", encoding="utf-8")
-    (folder / "asset.bin").write_bytes(b"\xff\xfe")
-    (folder / "long.txt").write_bytes(b"x" * (MAX_FILE_BYTES + 1))
-    (tmp_path / "open-drawers-secret").write_text("s3cret")
-    skill = Skill.load(folder)
-    assert skill.files() == ["asset.bin", "long.txt", "references/rooms.md"]
-    assert skill.read("references/rooms.md") == "rooms ü"
-    for outside in ("../open-drawers-secret", str(tmp_path / "open-drawers-secret"), "references/../../x", "a\0b"):
-        with pytest.raises(SkillFault, match="outside the skill"):
-            skill.read(outside)
-    for path, said in (
-        ("nope", "It has: asset.bin"),
-        ("references", "no file"),
-        ("asset.bin", "UTF-8"),
-        ("long.txt", "longer"),
-    ):
-        with pytest.raises(SkillFault, match=said):
-            skill.read(path)
-    os.symlink(tmp_path / "open-drawers-secret", folder / "late.txt")  # made after the check
-    with pytest.raises(SkillFault, match="outside the skill"):
-        skill.read("late.txt")
