@@ -5,7 +5,7 @@ The formulas are small enough to write out; heavy libraries stay out of the way 
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import NormalDist
 
 #: A sign-flip test is exact while its distribution has at most this many distinct sums (2^16 flips).
@@ -18,6 +18,20 @@ def mcnemar(wins: int, losses: int) -> float:
     tail: int = sum(math.comb(n, k) for k in range(min(wins, losses) + 1))
     p: float = 2 * tail / (1 << n)
     return min(1.0, p)
+
+
+def sign_end(wins: int, losses: int, level: float) -> float:
+    """The end nearer to 0 of the interval of P(win) - P(loss) among discordant pairs, by inverting `mcnemar`.
+
+    For more wins than losses the lower one (Clopper and Pearson's), mirrored for fewer, 0 for as many. It lies beyond 0
+    if `mcnemar` rejects at `level`, and on the other side if not.
+    """
+    if wins == losses:
+        return 0.0
+    from scipy.special import betaincinv
+
+    least = float(betaincinv(max(wins, losses), min(wins, losses) + 1, (1 - level) / 2))
+    return (2 * least - 1) * (1 if wins > losses else -1)
 
 
 def sign_flip(sums: Sequence[float], rng: random.Random, resamples: int = 9999) -> tuple[float, bool]:
@@ -58,16 +72,6 @@ def pass_hat_k(n: int, successes: int, k: int) -> float:
     """Unbiased chance that all of k attempts succeed (pass^k of tau-bench)."""
     _check_k(n, successes, k)
     return math.comb(successes, k) / math.comb(n, k)
-
-
-def holm(p_values: Mapping[str, float]) -> dict[str, float]:
-    """Holm's step-down adjusted p of each named test: reject those at or below alpha, family-wise."""
-    adjusted: dict[str, float] = {}
-    highest = 0.0
-    for rank, (name, p) in enumerate(sorted(p_values.items(), key=lambda pair: pair[1])):
-        highest = max(highest, min(1.0, p * (len(p_values) - rank)))
-        adjusted[name] = highest
-    return {name: adjusted[name] for name in p_values}
 
 
 def _flip_sample(scaled: Sequence[float], observed: float, rng: random.Random, resamples: int) -> float:

@@ -2,7 +2,8 @@
 
 Episodes of one task resemble each other, so the task is the unit of evidence and intervals are robust to it. A gap
 (None) is never turned into a number; it is shown with the best and worst it could have done, and a comparison that
-lost too many pairs says that it cannot decide. Equal inputs give equal outputs in any order.
+lost too many pairs says that it cannot decide. A comparison's interval excludes 0 exactly if its test rejects, so that
+no reader can take one against the other. Equal inputs give equal outputs in any order.
 """
 
 import math
@@ -13,10 +14,12 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from evolve.exact import mcnemar, pass_at_k, pass_hat_k, sign_flip, wilson
+from evolve.exact import mcnemar, pass_at_k, pass_hat_k, sign_end, sign_flip, wilson
 
 #: (task id, episode or seed number) -> score, None for a gap.
 Scores = Mapping[tuple[str, int], float | None]
+#: Draws of a sign-flip test that is not exact.
+RESAMPLES = 9999
 #: Differences smaller than this share of the score range are ties.
 TIE = 1e-12
 
@@ -100,18 +103,13 @@ class PassRates(BaseModel):
 
 
 def mean_interval(
-    scores: Scores,
-    *,
-    level: float = 0.95,
-    reward_range: tuple[float, float] | None = (0.0, 1.0),
-    rng: random.Random | None = None,
-    resamples: int = 2000,
+    scores: Scores, *, level: float = 0.95, reward_range: tuple[float, float] | None = (0.0, 1.0)
 ) -> Mean:
     """Mean over scored episodes and its interval at `level`.
 
-    One pass/fail episode a task: Wilson. Otherwise a t interval on the cluster-robust (by task) standard error, or a
-    bootstrap over tasks when `rng` is given. Constant scores: the exact binomial bound on the share of tasks that
-    would differ. `reward_range` None means unbounded. Raises ValueError for a score outside the range.
+    One pass/fail episode a task: Wilson. Otherwise a t interval on the cluster-robust (by task) standard error.
+    Constant scores: the exact binomial bound on the share of tasks that would differ. `reward_range` None means
+    unbounded. Raises ValueError for a score outside the range.
     """
     _check_level(level)
     by_task, missing = _by_task(scores, reward_range)
@@ -135,9 +133,6 @@ def mean_interval(
         method = "constant scores" if low is not None else "constant scores, unbounded range: no interval"
     elif tasks < 2:
         low, high, method = None, None, "one task: no interval"
-    elif rng is not None:
-        low, high = _bootstrap(by_task, level, rng, resamples)
-        method = "bootstrap over tasks"
     else:
         half = _t(level, tasks - 1) * _cluster_error(by_task.values(), mean)
         low, high = _clip(mean - half, reward_range), _clip(mean + half, reward_range)
@@ -158,14 +153,14 @@ def compare(
     level: float = 0.95,
     reward_range: tuple[float, float] | None = (0.0, 1.0),
     max_missing: float = 0.2,
-    rng: random.Random | None = None,
-    resamples: int = 9999,
 ) -> Comparison:
     """Paired two-sided comparison on the keys that both sides share.
 
     One pass/fail episode a task: exact McNemar, interval of Agresti and Min (2005). Otherwise a sign-flip test with
-    one sign a task: exact while its distribution stays small, else Monte-Carlo with +1 correction, drawn from `rng`
-    (a fixed stream when None). Undecided when more than `max_missing` of the shared pairs have a gap.
+    one sign a task (exact while its distribution stays small, else Monte-Carlo with +1 correction from a fixed stream),
+    and a t interval clustered by task. Where interval and test disagree about 0, the interval's end nearer to 0 is
+    replaced by that of the inverted test (McNemar's as Clopper and Pearson do, given how many pairs differ). Undecided
+    when more than `max_missing` of the shared pairs have a gap.
     """
     _check_level(level)
     for side in (baseline, candidate):
@@ -197,9 +192,16 @@ def compare(
         half = NormalDist().inv_cdf((1 + level) / 2) * share_error
         low, high = (width * max(-1.0, min(1.0, end)) for end in (centre - half, centre + half))
         error = width * share_error
+
+        def inverted() -> float:
+            return width * sign_end(wins, losses, level) * (wins + losses) / n
     else:
-        p, exact = sign_flip([math.fsum(task) for task in diffs.values()], rng or random.Random(0), resamples)
-        test = "exact sign flips by task" if exact else f"{resamples} sign flips by task"
+        p, exact = _flip(diffs.values(), 0.0)
+        test = "exact sign flips by task" if exact else f"{RESAMPLES} sign flips by task"
+
+        def inverted() -> float:
+            return 0.0 if p > 1 - level else _flip_end(diffs.values(), difference, 1 - level)
+
         if max(flat) - min(flat) <= TIE * width:
             low, high = _constant(difference, tasks, level, (-width, width))
             error = None
@@ -207,6 +209,8 @@ def compare(
             error = _cluster_error(diffs.values(), difference)
             half = _t(level, tasks - 1) * error
             low, high = difference - half, difference + half
+    if low is not None and high is not None and (p <= 1 - level) != (low > 0 or high < 0):
+        low, high = (inverted(), high) if difference > 0 else (low, inverted())
     power = NormalDist().inv_cdf((1 + level) / 2) + NormalDist().inv_cdf(0.8)
     detectable = None if error is None else power * error
     needed = None if not detectable or abs(difference) <= TIE * width else math.ceil(n * (detectable / difference) ** 2)
@@ -287,17 +291,18 @@ def _constant(
     return value + u * (reward_range[0] - value), value + u * (reward_range[1] - value)
 
 
-def _bootstrap(
-    by_task: Mapping[str, Sequence[float]], level: float, rng: random.Random, resamples: int
-) -> tuple[float, float]:
-    groups = [(math.fsum(values), len(values)) for values in by_task.values()]
-    means = []
-    for _ in range(resamples):
-        drawn = rng.choices(groups, k=len(groups))
-        means.append(math.fsum(s for s, _ in drawn) / sum(n for _, n in drawn))
-    means.sort()
-    cut = (1 - level) / 2
-    return means[math.floor(cut * (resamples - 1))], means[math.ceil((1 - cut) * (resamples - 1))]
+def _flip(diffs: Iterable[Sequence[float]], shift: float) -> tuple[float, bool]:
+    """Sign-flip test, one sign a task, of the differences less `shift`."""
+    return sign_flip([math.fsum(task) - shift * len(task) for task in diffs], random.Random(0), RESAMPLES)
+
+
+def _flip_end(diffs: Iterable[Sequence[float]], difference: float, alpha: float) -> float:
+    """How far from 0 towards `difference` the test rejects, given that it rejects 0."""
+    tasks, near, far = list(diffs), 0.0, difference
+    for _ in range(14):
+        middle = (near + far) / 2
+        near, far = (middle, far) if _flip(tasks, middle)[0] <= alpha else (near, middle)
+    return (near + far) / 2
 
 
 def _t(level: float, freedom: int) -> float:

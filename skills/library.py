@@ -1,7 +1,8 @@
 """A folder of skills: checked as a whole, and told in a catalogue of names and descriptions.
 
-A prompt pays only for what it asks for: bodies and files are read on demand (harness/toolbox.py). The order is that of the names, so that equal folders give equal prompts, and
-a catalogue that does not fit says how many skills it leaves out instead of dropping them unseen.
+A prompt pays only for what it asks for: bodies and files are read on demand (harness/toolbox.py). The order is that of
+the names, so that equal folders give equal prompts, and a catalogue that does not fit says how many skills it leaves
+out instead of dropping them unseen.
 """
 
 import math

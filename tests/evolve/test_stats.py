@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from evolve.exact import holm, mcnemar, pass_at_k, pass_hat_k, sign_flip, wilson
+from evolve.exact import mcnemar, pass_at_k, pass_hat_k, sign_flip, wilson
 from evolve.stats import Comparison, Mean, compare, mean_interval, pass_rates
 
 Score = float | None
@@ -65,16 +65,6 @@ def test_one_task_gives_no_interval_instead_of_a_narrow_one() -> None:
     assert (got.low, got.high) == (None, None)
 
 
-def test_bootstrap_agrees_with_the_t_interval_and_repeats_with_its_stream() -> None:
-    rng = random.Random(3)
-    scores = runs(*[rng.random() for _ in range(200)], episodes=2)
-    t = mean_interval(scores)
-    boot = mean_interval(scores, rng=random.Random(1))
-    assert boot == mean_interval(scores, rng=random.Random(1))
-    assert t.low is not None
-    assert boot.low == pytest.approx(t.low, abs=0.01)
-
-
 @pytest.mark.parametrize("bad", [math.nan, math.inf, 1.5])
 def test_a_score_outside_the_range_is_refused_with_its_task(bad: float) -> None:
     with pytest.raises(ValueError, match="task-001"):
@@ -101,6 +91,56 @@ def test_mcnemar_counts_only_discordant_pairs() -> None:
     assert got.difference == pytest.approx(0.35)
     assert got.low is not None
     assert got.low > 0
+
+
+def excludes_zero(got: Comparison) -> bool:
+    assert got.low is not None
+    assert got.high is not None
+    assert got.low <= got.high
+    return got.low > 0 or got.high < 0
+
+
+@pytest.mark.parametrize("level", [0.5, 0.8, 0.9, 0.95, 0.99])
+def test_on_every_small_table_the_interval_excludes_zero_exactly_if_the_test_rejects(level: float) -> None:
+    rejected = 0
+    for n in (*range(2, 16), 50):
+        for wins in range(min(n, 15) + 1):
+            for losses in range(min(n - wins, 15) + 1):
+                before = runs(*[0.0] * wins, *[1.0] * (n - wins))
+                after = runs(*[1.0] * wins, *[0.0] * losses, *[1.0] * (n - wins - losses))
+                got = compare(before, after, level=level)
+                assert got.p_value == mcnemar(wins, losses)
+                assert excludes_zero(got) == (got.p_value <= 1 - level) == (got.winner is not None), (n, wins, losses)
+                rejected += excludes_zero(got)
+    assert rejected > 20
+
+
+def test_five_wins_of_fifty_are_not_enough_for_test_and_interval_alike() -> None:
+    # Clopper and Pearson: .025^(1/5) = .4782, so the end is (2 * .4782 - 1) * 5 / 50.
+    got = compare(runs(*[0.0] * 50), runs(*[1.0] * 5, *[0.0] * 45))
+    assert got.p_value == 0.0625
+    assert got.low == pytest.approx((2 * 0.025 ** (1 / 5) - 1) / 10)
+    assert got.high == pytest.approx(0.185, abs=1e-3)
+    lost = compare(runs(*[1.0] * 5, *[0.0] * 45), runs(*[0.0] * 50))
+    assert (lost.low, lost.high) == (pytest.approx(-(got.high or 0)), pytest.approx(-(got.low or 0)))
+
+
+def test_graded_comparisons_agree_with_their_test_about_zero() -> None:
+    rng, moved = random.Random(8), 0
+    for trial in range(150):
+        tasks, shift = 3 + trial % 9, rng.choice([0.0, 0.1, 0.2])
+        base = {(str(t), e): 0.4 + 0.1 * rng.random() for t in range(tasks) for e in range(2)}
+        spread = rng.choice([0.0, 0.1, 0.3])
+        cand = {key: value + shift + spread * (rng.random() - 0.5) for key, value in base.items()}
+        got = compare(base, cand)
+        assert got.p_value is not None
+        assert excludes_zero(got) == (got.p_value <= 0.05) == (got.winner is not None)
+        moved += got.low == 0.0 or got.high == 0.0
+    assert moved > 5
+    # All eight are better, one by far: the t interval alone would hold 0, which the test refutes.
+    outlier = compare(runs(*[0.0] * 8), runs(*[0.01] * 7, 0.9))
+    assert outlier.p_value == pytest.approx(2 / 2**8)
+    assert 0 < (outlier.low or 0) <= 0.12
 
 
 def test_sign_flips_equal_brute_force_over_all_signs() -> None:
@@ -218,11 +258,6 @@ def test_pass_at_k_is_the_share_of_k_subsets() -> None:
 def test_pass_rates_count_tasks_with_too_few_episodes_as_short() -> None:
     got = pass_rates({("a", 0): 1.0, ("a", 1): 0.0, ("b", 0): 1.0, ("b", 1): None}, 2)
     assert (got.tasks, got.short, got.any_of_k, got.all_of_k) == (1, 1, 1.0, 0.0)
-
-
-def test_holm_steps_down_and_keeps_the_order() -> None:
-    assert holm({"a": 0.04, "b": 0.01, "c": 0.03}) == {"a": 0.06, "b": pytest.approx(0.03), "c": 0.06}
-    assert holm({"a": 0.9, "b": 0.8}) == {"a": 1.0, "b": 1.0}
 
 
 def test_wilson_matches_a_published_value() -> None:
