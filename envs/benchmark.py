@@ -63,7 +63,7 @@ class Benchmark:
         if n is not None and len(tasks) < n:
             raise ValueError(
                 f"benchmark '{self.name}', split '{split}': asked for tasks {offset}..{offset + n - 1}, "
-                f"only {offset + len(tasks)} exist"
+                f"only {offset + len(tasks)} exist. Cure: ask for fewer (--n {offset + len(tasks)})"
             )
         return tasks
 

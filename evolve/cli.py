@@ -80,7 +80,7 @@ def init(
 def run(
     harness: HarnessArg, env: Env = "household",
     split: Annotated[str, typer.Option(help="Which tasks.")] = "valid",
-    n: Annotated[int, typer.Option("--n", "-n", min=1, help="How many tasks.")] = 40,
+    n: Annotated[int | None, typer.Option("--n", "-n", min=1, help="How many tasks; default: 40, or all.")] = None,
     episodes: Annotated[
         int, typer.Option("--episodes", "-k", min=1, help="Episodes of each task; with several: pass@k and pass^k.")
     ] = 1,
@@ -126,7 +126,7 @@ def evolve(
         str | None, typer.Option(help="Name of the variable with its key; default: --api-key-env, likewise.")
     ] = None,
     split: Annotated[str, typer.Option(help="The split of the final exam.")] = "test",
-    n: Annotated[int, typer.Option("--n", "-n", min=2, help="Tasks in the final exam.")] = 50,
+    n: Annotated[int | None, typer.Option("--n", "-n", min=2, help="Tasks in the exam; default: 50, or all.")] = None,
     seed: Seed = 0, concurrency: Concurrency = 2, out: Out = None, json: Json = False,
 ) -> None:  # fmt: skip
     """Evolve a harness or its memory beside a control, and examine both on tasks that taught neither."""

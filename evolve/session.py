@@ -31,6 +31,8 @@ from harness.models.connect import connect
 from harness.runner import Job, Progress, Runner
 from harness.trajectory import Trajectory
 
+#: Tasks of a run, and of an exam, when nobody says how many: these, or all if the split has fewer.
+_RUN, _EXAM = 40, 50
 #: Episodes between two looks at the budget.
 _CHUNK = 8
 Watch = Callable[[Progress], None]
@@ -65,12 +67,12 @@ class Evaluation(BaseModel):
 
 
 def run(
-    harness: Harness | str, env: str | Benchmark, *, split: str = "valid", n: int = 40, episodes: int = 1,
+    harness: Harness | str, env: str | Benchmark, *, split: str = "valid", n: int | None = None, episodes: int = 1,
     model: str | Model | None = None, options: Mapping[str, Any] | None = None, memory: str | None = None,
     seed: int = 0, concurrency: int = 2, budget: str | None = None, out: str | None = None, watch: Watch | None = None,
     say: Callable[[str], None] = _silent,
 ) -> Evaluation:  # fmt: skip
-    """Play `n` tasks of `split`, `episodes` times each, and return the mean score with its interval.
+    """Play `n` tasks of `split` (40, or all if it has fewer), `episodes` times each; the mean score with its interval.
 
     Goes on where an equal call was cut off, and fills the gaps of one that was not. A budget may leave tasks unplayed.
     Raises HarnessError, EnvError, ModelRefused, RunStopped, JournalError, MemoryFault or ValueError.
@@ -79,8 +81,8 @@ def run(
     limit = Budget.parse(budget or "")
     setup.check_price(limit.dollars)
     benchmark = setup.benchmark()
-    tasks = benchmark.sample(split, n)
-    plan = setup.plan("run", benchmark, tasks, split=split, n=n, episodes=episodes, budget=budget)
+    tasks = benchmark.sample(split, n) if n is not None else benchmark.sample(split)[:_RUN]
+    plan = setup.plan("run", benchmark, tasks, split=split, n=len(tasks), episodes=episodes, budget=budget)
     answering = setup.connect()  # a wrong name or a missing file is an error before anything is written
 
     async def go(journal: Journal) -> Evaluation:
@@ -109,11 +111,11 @@ def evolve(
     harness: Harness | str, env: str | Benchmark, *, recipe: str | Recipe = "memrl",
     settings: Mapping[str, Any] | None = None, budget: str | None = None, model: str | Model | None = None,
     options: Mapping[str, Any] | None = None, proposer: str | None = None,
-    proposer_options: Mapping[str, Any] | None = None, split: str = "test", n: int = 50,
+    proposer_options: Mapping[str, Any] | None = None, split: str = "test", n: int | None = None,
     seed: int = 0, concurrency: int = 2, out: str | None = None, watch: Watch | None = None,
     say: Callable[[str], None] = _silent,
 ) -> Evolution:  # fmt: skip
-    """Evolve `harness` by `recipe` beside its control, examine both on `n` tasks of `split`, return the evidence.
+    """Evolve `harness` by `recipe` beside its control, examine both on `n` tasks of `split` (50, or all).
 
     The run folder keeps the journal, the memory, the lineage and the chosen harness (`best/`). Goes on where an equal
     call was cut off. Raises HarnessError, EnvError, ModelRefused, RunStopped, JournalError or ValueError.
@@ -124,9 +126,9 @@ def evolve(
     setup.check_price(limit.dollars)
     benchmark = setup.benchmark()
     benchmark.tasks("train", 1)  # a missing split is an error now, not after an hour
-    exam = benchmark.sample(split, n)
+    exam = benchmark.sample(split, n) if n is not None else benchmark.sample(split)[:_EXAM]
     plan = setup.plan(
-        "evolve", benchmark, exam, split=split, n=n, recipe=chosen.name, settings=_settings_of(chosen), budget=budget,
+        "evolve", benchmark, exam, split=split, n=len(exam), recipe=chosen.name, settings=_settings_of(chosen), budget=budget,
         proposer=proposer, proposer_options=dict(proposer_options or {}),
     )  # fmt: skip
     answering = setup.connect()  # a wrong name or a missing file is an error before anything is written
@@ -137,7 +139,7 @@ def evolve(
         runner = Runner(benchmark, journal, seed=seed, concurrency=concurrency, watch=watch)
         lab = Lab(setup.harness, benchmark, answering, journal, runner, limit, seed, adviser, say)
         say(
-            f"recipe {chosen.name}; exam: 2 x {n} episodes of at most {lab.agent().steps(benchmark)} steps; "
+            f"recipe {chosen.name}; exam: 2 x {len(exam)} episodes of at most {lab.agent().steps(benchmark)} steps; "
             f"journal: {journal.folder}"
         )
         try:
