@@ -1,17 +1,19 @@
 """What a report needs to know of every episode, in one pass that holds one trajectory at a time.
 
 A run may have ten thousand episodes with long prompts; their rows are small. Of an episode that was played again, the
-last one counts, as it does for the run itself; what its earlier tries had paid for and lost is counted apart.
+last one counts, as it does for the run itself, with what tries that broke had asked; what else was paid and lost is
+counted apart.
 """
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from evolve.stats import Scores
 from harness.journal import Journal
 from harness.trajectory import Trajectory
+from harness.trajectory import total_dollars as total_dollars
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,16 +68,17 @@ def read_episodes(journal: Journal) -> Episodes:
     last = {event.key: int(event.body["attempt"]) for event in journal.events("episode")}
     tries = Counter(event.key for event in journal.events("start"))
     found = Episodes(unfinished=len(tries.keys() - last.keys()))
+    lost: Counter[str] = Counter()
     for key in last:
         trajectory = journal.trajectory(key)
         if trajectory is None:
             continue
-        found.rows[key] = _row(trajectory)
+        found.rows[key], lost[key] = _row(trajectory), trajectory.lost.calls
         for turn in trajectory.turns:
             found.recalls.update(set(turn.retrieved))
     for key, times in tries.items():
         if times > 1 or key not in last:
-            found.lost_calls += _lost(journal, key, last.get(key))
+            found.lost_calls += max(0, _lost(journal, key, last.get(key)) - lost[key])
     return found
 
 
@@ -90,38 +93,29 @@ def natural(text: str) -> tuple[tuple[int, int, str], ...]:
 
 
 def _row(t: Trajectory) -> Row:
-    calls = t.all_calls
-    paid = [call.usage for call in calls if not call.cached]
+    calls, lost = t.all_calls, t.lost.usage
+    used = [*(call.usage for call in calls), lost]
+    paid = [*(call.usage for call in calls if not call.cached), lost]
     size = sum(len(turn.observation) + len(turn.action) + 80 for turn in t.turns) + len(t.goal) + len(t.final)
     return Row(
         id=t.id, phase=t.id.split("/", 1)[0], arm=t.arm, task=t.task, number=t.episode, goal=t.goal,
         harness=t.harness, model=t.model, score=t.score, status=t.status, reason=t.reason, turns=len(t.turns),
-        calls=len(calls),
+        calls=t.calls,
         cached=t.cached,
-        prompt_tokens=sum(call.usage.prompt_tokens for call in calls),
-        output_tokens=sum(call.usage.output_tokens for call in calls),
+        prompt_tokens=sum(usage.prompt_tokens for usage in used),
+        output_tokens=sum(usage.output_tokens for usage in used),
         paid_tokens=sum(usage.prompt_tokens + usage.output_tokens for usage in paid), dollars=t.dollars,
         paid_dollars=total_dollars(usage.dollars for usage in paid), seconds=t.seconds,
-        size=size + sum(len(call.prompt) + len(call.output) for call in calls),
+        size=size + sum(len(call.text) + len(call.output) for call in calls),
     )  # fmt: skip
-
-
-def total_dollars(prices: Iterable[float | None]) -> float | None:
-    """The sum of prices, None as soon as one is unknown: unknown is not free."""
-    total = 0.0
-    for price in prices:
-        if price is None:
-            return None
-        total += price
-    return total
 
 
 def _lost(journal: Journal, key: str, final: int | None) -> int:
     """Calls that earlier tries of an episode paid for and its last try did not use."""
     used: set[str] = set()
     paid: list[str] = []
-    for event in journal.events("step", key):
-        calls = event.body["turn"].get("calls", ())
+    for event in (*journal.events("step", key), *journal.events("lost", key), *journal.events("episode", key)):
+        calls = event.body["turn"].get("calls", ()) if event.kind == "step" else event.body["unfinished"]
         if event.body["attempt"] == final:
             used |= {call["digest"] for call in calls}
         else:

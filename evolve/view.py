@@ -24,7 +24,9 @@ def transcript(trajectory: Trajectory, limit: int = 3000) -> str:
     """A trajectory as text to read, the middle cut out when it is longer than `limit` characters."""
     lines = [f"Task: {trajectory.goal}"]
     for turn in trajectory.turns:
-        lines += [turn.observation, f"> {turn.action}"]
+        lines += [turn.observation, "(no usable action)" if turn.invalid else f"> {turn.action}"]
+        if turn.feedback:
+            lines.append(f"Feedback: {turn.feedback}")
     lines += [
         trajectory.final,
         f"Score: {trajectory.score} ({trajectory.status}{': ' + trajectory.reason if trajectory.reason else ''})",

@@ -12,23 +12,54 @@ from envs.benchmark import PolicyMaker
 from harness.episode import Episode, Recall, Remembered
 from harness.folder import Harness
 from harness.model import Message, Model, Request
-from harness.settings import HarnessError
+from harness.settings import HarnessError, LimitSettings
 from harness.situation import Situation, describe
 
 
 class Player(Protocol):
-    """Whoever plays episodes. `version` and `model_name` go into the trajectory."""
+    """Whoever plays episodes, within `limits`. `version` and `model_name` go into the trajectory.
+
+    `steps` and `calls`: the most actions and model calls of an episode, which a budget reserves.
+    """
 
     @property
     def version(self) -> str: ...
     @property
     def model_name(self) -> str: ...
-    async def play(self, episode: Episode) -> None: ...
+    @property
+    def limits(self) -> LimitSettings: ...
     def steps(self, benchmark: Benchmark) -> int: ...
+    def calls(self, benchmark: Benchmark) -> int: ...
+    async def play(self, episode: Episode) -> None: ...
+
+
+class _OnHarness:
+    """What every player that stands on a harness has from it."""
+
+    harness: Harness
+
+    @property
+    def version(self) -> str:
+        """The harness's version."""
+        return self.harness.version
+
+    @property
+    def limits(self) -> LimitSettings:
+        """The harness's `[limits]`."""
+        return self.harness.settings.limits
+
+    def steps(self, benchmark: Benchmark) -> int:
+        """The most steps an episode may take."""
+        return min(self.limits.steps or benchmark.max_steps, benchmark.max_steps)
+
+    def situation(self, episode: Episode) -> Situation:
+        """The present moment in the wording the harness chose."""
+        control = self.harness.settings.control
+        return describe(control.wording, episode.task.goal, episode.turns, episode.observation, control.history)
 
 
 @dataclass
-class Agent:
+class Agent(_OnHarness):
     """A harness at work. `recall` None is an agent without memory (the control of every memory recipe)."""
 
     harness: Harness
@@ -44,29 +75,19 @@ class Agent:
         return cls(harness, model, recall, disclose(harness))
 
     @property
-    def version(self) -> str:
-        """The harness's version."""
-        return self.harness.version
-
-    @property
     def model_name(self) -> str:
         """The model's name."""
         return self.model.name
 
-    def steps(self, benchmark: Benchmark) -> int:
-        """The most steps an episode may take."""
-        return min(self.harness.settings.limits.steps or benchmark.max_steps, benchmark.max_steps)
+    def calls(self, benchmark: Benchmark) -> int:
+        """The most model calls an episode may make."""
+        return self.limits.calls or self.steps(benchmark)
 
     async def play(self, episode: Episode) -> None:
         """Play `episode` with the loop the harness names."""
         from harness.loops import loop
 
         await loop(self.harness)(self, episode)
-
-    def situation(self, episode: Episode) -> Situation:
-        """The present moment in the wording the harness chose."""
-        control = self.harness.settings.control
-        return describe(control.wording, episode.task.goal, episode.turns, episode.observation, control.history)
 
     def remember(self, episode: Episode, query: str) -> tuple[Sequence[Remembered], str]:
         """Items recalled for `query`, and their text for the prompt, cut to the memory's token budget.
@@ -85,8 +106,8 @@ class Agent:
                 if "memory" in self.harness.prompts
                 else f"{item.key}\n{item.body}\n\n"
             )
-            if room - len(text) < 0:
-                break
+            if len(text) > room:
+                continue  # a shorter one, less near, may still fit
             room -= len(text)
             kept.append(item)
             shown.append(text)
@@ -94,23 +115,18 @@ class Agent:
 
     def values(self, episode: Episode, situation: Situation, memories: str) -> dict[str, str]:
         """What prompt placeholders stand for, now."""
-        history = (
-            episode.turns[-self.harness.settings.control.history :] if self.harness.settings.control.history else []
-        )
         return {
             "goal": episode.task.goal,
             "observation": episode.observation.text,
             "situation": situation.text,
-            "history": "\n".join(
-                f"> {turn.action}\n{after}" for turn, after in zip(history, _after(episode, len(history)), strict=True)
-            ),
+            "history": _told(episode, self.harness.settings.control.history),
             "choices": "\n".join(f"- {move}" for move in situation.moves),
             "memories": memories,
             "skills": self.skills,
         }
 
     def request(self, values: Mapping[str, str], **rest: Any) -> Request:
-        """The `step` prompt filled with `values`, in the form the harness chose (chat: under `system`, if any)."""
+        """The `step` prompt filled with `values`, in the form of `[control] form` (chat: under `system`, if any)."""
         model, form = self.harness.settings.model, self.harness.settings.control.form
         base: dict[str, Any] = {"temperature": model.temperature, "max_tokens": model.max_tokens, **rest}
         text = self.harness.render("step", values)
@@ -120,9 +136,20 @@ class Agent:
         head = (Message(role="system", content=system),) if system else ()
         return Request(messages=(*head, Message(role="user", content=text)), **base)
 
+    def opening(self, episode: Episode) -> tuple[list[Message], list[str]]:
+        """How a conversation begins: the `system` and `step` prompts filled in, and the ids recalled into them."""
+        situation = self.situation(episode)
+        items, memories = self.remember(episode, situation.text)
+        values = self.values(episode, situation, memories)
+        talk = [
+            Message(role="system", content=self.harness.render("system", values)),
+            Message(role="user", content=self.harness.render("step", values)),
+        ]
+        return talk, [item.id for item in items]
+
 
 @dataclass
-class PolicyPlayer:
+class PolicyPlayer(_OnHarness):
     """Plays a fixed policy: no model, no cost. Without `make` it wanders: a random move, then a random action of it.
 
     The wording is `harness`'s, so that what it did can be remembered and recalled by agents on that harness.
@@ -133,28 +160,20 @@ class PolicyPlayer:
     make: PolicyMaker | None = None
 
     @property
-    def version(self) -> str:
-        """The harness whose wording is used."""
-        return self.harness.version
-
-    @property
     def model_name(self) -> str:
         """Named after the policy."""
         return f"policy:{self.name}"
 
-    def steps(self, benchmark: Benchmark) -> int:
-        """The most steps an episode may take."""
-        return min(self.harness.settings.limits.steps or benchmark.max_steps, benchmark.max_steps)
+    def calls(self, benchmark: Benchmark) -> int:
+        """None: a policy asks no model."""
+        return 0
 
     async def play(self, episode: Episode) -> None:
         """Follow the policy to the end. Raises HarnessError when there is nothing to choose from."""
         rng = episode.stream("policy")
         policy = self.make(episode.env, rng) if self.make is not None else None
-        control = self.harness.settings.control
         while not episode.over:
-            situation = describe(
-                control.wording, episode.task.goal, episode.turns, episode.observation, control.history
-            )
+            situation = self.situation(episode)
             if policy is not None:
                 action = policy(episode.observation)
             elif situation.moves:
@@ -167,7 +186,8 @@ class PolicyPlayer:
             await episode.act(action, situation=situation.text, move=move)
 
 
-def _after(episode: Episode, n: int) -> list[str]:
-    """What was seen after each of the last `n` turns."""
+def _told(episode: Episode, n: int) -> str:
+    """The last `n` actions that reached the world, each with what was seen after it."""
     seen = [turn.observation for turn in episode.turns[1:]] + [episode.observation.text]
-    return seen[len(seen) - n :] if n else []
+    done = [(turn.action, after) for turn, after in zip(episode.turns, seen, strict=False) if not turn.invalid]
+    return "\n".join(f"> {action}\n{after}" for action, after in done[-n:]) if n else ""

@@ -1,16 +1,18 @@
 """The skills of a harness folder, disclosed as far as its `[skills]` says: names and descriptions, or whole bodies.
 
 A skill is checked by the skills room, whose Library reads folders; a harness is files in memory (it may be a proposal
-that never was on disk), so its skills are laid out for the check and taken away again.
+that never was on disk), so its skills are laid out for the check and taken away again, once for each harness.
 """
 
 import tempfile
+from functools import lru_cache
 from pathlib import Path
 
 from harness.folder import Harness
 from harness.settings import HarnessError
 
 
+@lru_cache(maxsize=32)
 def disclose(harness: Harness) -> str:
     """Text for the {skills} placeholder, within the token budget; raises HarnessError for a faulty skill."""
     files = {path: text for path, text in harness.files.items() if path.startswith("skills/")}

@@ -2,7 +2,8 @@
 
 A loop reads `observation`, asks the model with `ask`, recalls with `recall` and acts with `act`, until `over`. Each
 turn is in the journal before the next one starts. A model's fault is retried here, call by call; what stays broken
-ends the episode as a gap, never as a score.
+ends the episode as a gap, never as a score. How long it waited for whom is known, so that a time-out can be told from
+an agent that is slow.
 """
 
 import asyncio
@@ -10,14 +11,21 @@ import math
 import random
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Protocol
 
 from envs import Benchmark, Env, Observation, Step, Task, Tool
 from envs.env import EnvFault
 from harness.model import Completion, Model, ModelFault, Request
 from harness.seeds import seed_for, stream
+from harness.settings import LimitSettings
 from harness.trajectory import Call, Turn
+
+RETRIES = 4  # of one model call
+CLOSING = 10.0  # seconds that a world has to close
+FEEDBACK = 2000  # characters of an evaluator's words that are kept of a step
 
 
 class Remembered(Protocol):
@@ -33,7 +41,7 @@ class Remembered(Protocol):
 
 #: Finds items for a query text, with a random stream for exploration.
 Recall = Callable[[str, random.Random], Sequence[Remembered]]
-#: Serves an answer from the record by request digest, if there is one.
+#: Serves an answer from the record by the digest of its call, if there is one.
 Lookup = Callable[[str], Completion | None]
 
 
@@ -45,12 +53,12 @@ class Episode:
     """One try at one task. `turns` grows; `rewards` are the world's; `over` says that the world ended it."""
 
     def __init__(
-        self, benchmark: Benchmark, task: Task, *, number: int, run_seed: int, max_steps: int,
-        max_tokens: int = 0, max_invalid: int = 5, retries: int = 4, record: Callable[[Turn], Turn], lookup: Lookup,
+        self, benchmark: Benchmark, task: Task, *, number: int, run_seed: int, max_steps: int, max_calls: int,
+        limits: LimitSettings, record: Callable[[Turn], Turn], lookup: Lookup,
     ) -> None:  # fmt: skip
-        self.benchmark, self.task, self.number = benchmark, task, number
-        self.run_seed, self.max_steps, self.max_tokens, self.max_invalid = run_seed, max_steps, max_tokens, max_invalid
-        self.retries, self._record, self._lookup = retries, record, lookup
+        self.benchmark, self.task, self.number, self.run_seed = benchmark, task, number, run_seed
+        self.max_steps, self.max_calls, self.limits = max_steps, max_calls, limits
+        self._record, self._lookup = record, lookup
         self.seed = seed_for(run_seed, task.id, number, "env")
         self.observation = Observation("")
         self.turns: list[Turn] = []
@@ -58,7 +66,9 @@ class Episode:
         self._env: Env | None = None
         self._calls: list[Call] = []
         self._tokens = self._invalid = self._asked = 0
+        self._equal: Counter[str] = Counter()
         self._streams: dict[str, random.Random] = {}
+        self._longest = (0.0, "nothing")
 
     @property
     def env(self) -> Env:
@@ -73,14 +83,14 @@ class Episode:
         return tuple(self._calls)
 
     @property
-    def asked(self) -> int:
-        """Answers of the model so far."""
-        return self._asked
+    def rewards(self) -> list[float | None]:
+        """The world's rewards so far, one for each action that reached it: a metric never sees a rejected answer."""
+        return [turn.reward for turn in self.turns if not turn.invalid]
 
     @property
-    def rewards(self) -> list[float | None]:
-        """Rewards so far, one a turn."""
-        return [turn.reward for turn in self.turns]
+    def longest_wait(self) -> tuple[float, str]:
+        """Seconds of the longest wait so far, and for whom: "the model" or "the world"."""
+        return self._longest
 
     def stream(self, role: str) -> random.Random:
         """The random stream of `role` in this episode; the same object each time."""
@@ -91,8 +101,9 @@ class Episode:
     async def start(self) -> None:
         """Make the world and reset it. Raises EnvFault."""
         try:
-            self._env = self.benchmark.make_env()
-            found = await self._env.reset(self.task, self.seed)
+            with self._waits_for("the world"):
+                self._env = self.benchmark.make_env()
+                found = await self._env.reset(self.task, self.seed)
         except EnvFault:
             raise
         except Exception as error:
@@ -106,8 +117,11 @@ class Episode:
         if self._env is None:
             return ""
         try:
-            await self._env.close()
+            async with asyncio.timeout(CLOSING) as clock:
+                await self._env.close()
         except Exception as error:  # noqa: BLE001 - the border to code that is not ours: said in the record
+            if clock.expired():
+                return f"the environment did not close within {CLOSING:g} s"
             return f"the environment did not close: {_where(error)}"
         return ""
 
@@ -122,79 +136,111 @@ class Episode:
 
     async def ask(self, model: Model, request: Request) -> Completion:
         """The model's answer, retried over its faults, counted in the next turn. Raises EpisodeLimit or ModelFault."""
-        if self.max_tokens and self._tokens >= self.max_tokens:
-            raise EpisodeLimit(f"the episode used its {self.max_tokens} tokens")
+        if self._asked >= self.max_calls:
+            raise EpisodeLimit(f"{self.max_calls} answers of the model were not enough")
+        if self.limits.tokens and self._tokens >= self.limits.tokens:
+            raise EpisodeLimit(f"the episode used its {self.limits.tokens} tokens")
         if request.temperature > 0 and request.seed is None:
             seed = seed_for(self.run_seed, self.task.id, self.number, "model", self._asked) % 2**31
             request = request.model_copy(update={"seed": seed})
         self._asked += 1
-        digest = request.digest()
-        known = self._lookup(f"{model.name}:{digest}")
+        digest = f"{model.name}:{request.digest()}"
+        if not getattr(model, "deterministic", False):  # an equal request may get another answer, so that one is asked
+            self._equal[digest] += 1
+            digest = f"{digest}#{self._equal[digest]}"
+        known = self._lookup(digest)
         completion = known or await self._complete(model, request)
         used = completion.usage
         self._tokens += used.prompt_tokens + used.output_tokens
-        text = request.prompt if request.prompt is not None else _transcript(request)
         self._calls.append(
             Call(
-                digest=f"{model.name}:{digest}", prompt=text, output=completion.text, usage=used,
-                cached=known is not None, tool_calls=completion.tool_calls, finish_reason=completion.finish_reason,
+                messages=request.messages if request.prompt is None else None, prompt=request.prompt,
+                tools=request.tools, digest=digest, output=completion.text, usage=used, cached=known is not None,
+                tool_calls=completion.tool_calls, finish_reason=completion.finish_reason,
                 prompt_ids=completion.prompt_ids, output_ids=completion.output_ids,
                 output_logprobs=completion.output_logprobs,
             )
         )  # fmt: skip
         return completion
 
-    async def act(
-        self, action: str, *, situation: str = "", move: str = "", retrieved: Sequence[str] = (), invalid: bool = False
-    ) -> None:
+    async def act(self, action: str, *, situation: str = "", move: str = "", retrieved: Sequence[str] = ()) -> None:
         """Do `action` in the world and write the turn down. Raises EpisodeLimit when it was the last one allowed."""
-        if self.over:
-            raise RuntimeError("the episode is over: a loop must stop when episode.over is true")
+        self._check_open()
         before = self.observation.text
         await asyncio.sleep(0)  # where neither world nor model ever waits, Ctrl-C and the time-out come through here
         try:
-            step = await self.env.step(action)
+            with self._waits_for("the world"):
+                step = await self.env.step(action)
         except EnvFault:
             raise
         except Exception as error:  # the border to code that is not ours: whatever breaks there is missing data
             raise EnvFault(_where(error)) from error
         if fault := _fault(step):
             raise EnvFault(f"step returned {fault}")
-        turn = Turn(
-            observation=before, action=action, situation=situation, move=move or action, retrieved=tuple(retrieved),
-            calls=tuple(self._calls), reward=step.reward, invalid=invalid,
+        words = step.info.get("feedback")
+        feedback = words[:FEEDBACK] if isinstance(words, str) else ""
+        self.observation, self.over = step.observation, step.done
+        self._write(
+            Turn(
+                observation=before, action=action, situation=situation, move=move or action, retrieved=tuple(retrieved),
+                calls=tuple(self._calls), reward=step.reward, feedback=feedback,
+            )
         )  # fmt: skip
+
+    async def reject(self, *, situation: str = "", retrieved: Sequence[str] = ()) -> None:
+        """Write down a turn whose answer was no usable action: it costs a step, and nothing reaches the world.
+
+        Raises EpisodeLimit when there were too many in a row, or when it was the last step.
+        """
+        self._check_open()
+        await asyncio.sleep(0)
+        self._write(
+            Turn(
+                observation=self.observation.text, action="", situation=situation, retrieved=tuple(retrieved),
+                calls=tuple(self._calls), invalid=True,
+            )
+        )  # fmt: skip
+
+    def _check_open(self) -> None:
+        if self.over:
+            raise RuntimeError("the episode is over: a loop must stop when episode.over is true")
+
+    def _write(self, turn: Turn) -> None:
         self._calls.clear()
         self.turns.append(self._record(turn))
-        self.observation, self.over = step.observation, step.done
         if self.over:
             return
-        self._invalid = self._invalid + 1 if invalid else 0
-        if self._invalid >= self.max_invalid:
+        self._invalid = self._invalid + 1 if turn.invalid else 0
+        if self._invalid >= self.limits.invalid:
             raise EpisodeLimit(f"the model gave no usable action {self._invalid} times in a row")
         if len(self.turns) >= self.max_steps:
             raise EpisodeLimit(f"{self.max_steps} steps were not enough")
 
+    @contextmanager
+    def _waits_for(self, whom: str) -> Iterator[None]:
+        since = time.monotonic()
+        try:
+            yield
+        finally:  # also when the limit of time comes meanwhile
+            self._longest = max(self._longest, (time.monotonic() - since, whom))
+
     async def _complete(self, model: Model, request: Request) -> Completion:
-        for attempt in range(self.retries + 1):
-            started = time.monotonic()
-            try:
-                completion = await model.complete(request)
-            except ModelFault as fault:
-                if attempt == self.retries or not fault.transient:
-                    raise
-                wait = min(60.0, fault.retry_after or 0.5 * 2**attempt) * (1 + 0.1 * self.stream("backoff").random())
-                await asyncio.sleep(wait)
-                continue
-            if not completion.usage.seconds:
-                usage = completion.usage.model_copy(update={"seconds": time.monotonic() - started})
-                completion = completion.model_copy(update={"usage": usage})
-            return completion
+        with self._waits_for("the model"):  # the pauses between its faults are waits for it, too
+            for attempt in range(RETRIES + 1):
+                started = time.monotonic()
+                try:
+                    completion = await model.complete(request)
+                except ModelFault as fault:
+                    if attempt == RETRIES or not fault.transient:
+                        raise
+                    pause = min(60.0, fault.retry_after or 0.5 * 2**attempt)
+                    await asyncio.sleep(pause * (1 + 0.1 * self.stream("backoff").random()))
+                    continue
+                if not completion.usage.seconds:
+                    usage = completion.usage.model_copy(update={"seconds": time.monotonic() - started})
+                    completion = completion.model_copy(update={"usage": usage})
+                return completion
         raise AssertionError("unreachable")
-
-
-def _transcript(request: Request) -> str:
-    return "\n\n".join(f"[{message.role}]\n{message.content}" for message in request.messages)
 
 
 def _fault(step: object) -> str:
@@ -203,6 +249,8 @@ def _fault(step: object) -> str:
         return f"a {type(step).__name__}, no Step with an Observation"
     if step.reward is not None and not (isinstance(step.reward, int | float) and math.isfinite(step.reward)):
         return f"the reward {step.reward!r}, which is no finite number"
+    if not isinstance(step.info, Mapping):
+        return f"the info {step.info!r}, which is no mapping"
     return ""
 
 
@@ -210,7 +258,3 @@ def _where(error: Exception) -> str:
     """What broke in code that is not ours, with the file and line."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
-
-
-def no_lookup(_: str) -> None:
-    """A record that holds nothing."""

@@ -32,6 +32,9 @@ class Harness:
     settings: Settings
     where: str = "harness"
 
+    def __hash__(self) -> int:
+        return hash(self.version)
+
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Self:
         """Read and validate `folder`; raises HarnessError naming the file and the fault."""
@@ -62,6 +65,12 @@ class Harness:
                 f"{where}/{SETTINGS_FILE}: [control] wording: only the choice loop can turn slots back into actions. "
                 'Cure: wording = "plain" with this loop'
             )
+        said = settings.control.form if "form" in settings.control.model_fields_set else "chat"
+        if settings.control.loop in ("react", "tools") and said != "chat":
+            raise HarnessError(
+                f"{where}/{SETTINGS_FILE}: [control] form: the {settings.control.loop} loop is a conversation and has "
+                'no other form. Cure: form = "chat", or leave it out'
+            )
         if settings.control.loop == "control" and "control.py" not in files:
             raise HarnessError(f'{where}/control.py: missing, but {SETTINGS_FILE} says [control] loop = "control"')
         return harness
@@ -85,9 +94,15 @@ class Harness:
             if str(PurePosixPath(path).parent) == "prompts" and path.endswith(".md")
         }
 
+    @cached_property
+    def _included(self) -> Mapping[str, str]:
+        """The prompt files that others include by name, as the text they stand for."""
+        named = {hole for name, text in self.prompts.items() if name != "memory" for hole in prompt.placeholders(text)}
+        return {name: prompt.fill(self.prompts[name], {}) for name in sorted(named & self.prompts.keys())}
+
     def render(self, name: str, values: Mapping[str, str]) -> str:
         """Prompt `name` with its placeholders filled from `values` and from the other prompt files."""
-        return prompt.fill(self.prompts[name], {**self.prompts, **values})
+        return prompt.fill(self.prompts[name], {**self._included, **values})
 
     def save(self, folder: str | os.PathLike[str]) -> None:
         """Write the files into `folder`, which must be absent or empty."""
@@ -115,6 +130,14 @@ class Harness:
                 prompt.check(text, f"{self.where}/prompts/memory.md", ("key", "body"))
             elif name in ("system", "step"):
                 prompt.check(text, f"{self.where}/prompts/{name}.md", known - {name})
+        for name, text in self.prompts.items():
+            for included in prompt.placeholders(text) if name != "memory" else ():
+                if hole := next(iter(prompt.placeholders(self.prompts.get(included, ""))), None):
+                    raise HarnessError(
+                        f"{self.where}/prompts/{included}.md: {{{hole}}} is not filled in, because prompts/{name}.md "
+                        f"includes this file as text. Cure: move it to prompts/{name}.md, or write {{{{{hole}}}}} to "
+                        "print it literally"
+                    )
 
 
 def _read(root: Path) -> dict[str, str]:

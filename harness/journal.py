@@ -2,7 +2,8 @@
 
 Every event is durable when `append` returns (SQLite, WAL: a killed process loses nothing that was appended),
 nothing is ever changed or deleted (the database refuses it), and resume, caches, reports and exports only read.
-Long texts are stored once, compressed, under the hash of their content.
+Long texts are stored once, compressed, under the hash of their content. So is each link of a conversation, after the
+link before it: a conversation that only grows costs what is new, not all of it again at each call.
 """
 
 import fcntl
@@ -23,6 +24,8 @@ from harness.trajectory import Trajectory
 FORMAT = 1
 FILE = "journal.db"
 _LONG = 200  # characters above which a text is worth its own row
+_CHAINS = ("messages", "tools")  # lists that begin as an earlier one did
+_KEPT = 64  # chains that a reader remembers, to read the next one from where it differs
 _SCHEMA = """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE events (
@@ -62,6 +65,7 @@ class Journal:
         self.path = self.folder / FILE
         self._lock: int | None = None
         self._stored: set[str] = set()
+        self._chains: dict[str, list[Any]] = {}
         if readonly:
             if not self.path.is_file():
                 raise JournalError(
@@ -135,19 +139,13 @@ class Journal:
         for event in self.events("episode"):
             yield self._assemble(event)
 
-    def meta(self, key: str) -> str | None:
-        """A fact about the whole journal, written once."""
-        with self._faults():
-            row = self._db.execute("SELECT value FROM meta WHERE key = ?", (key,)).fetchone()
-        return None if row is None else str(row[0])
-
     def digest(self) -> str:
         """Hash of what came out, free of times, tries, gaps since filled, and caching: equal for equal runs."""
-        rows = {t.id: json.dumps(timeless(t.model_dump(mode="json")), sort_keys=True) for t in self.trajectories()}
+        rows = {t.id: _hash(t.model_dump(mode="json", exclude={"lost"})) for t in self.trajectories()}
         for event in self.events():
-            if event.kind not in ("start", "step", "episode"):
-                rows[f"{event.kind}:{event.key}"] = json.dumps(timeless(event.body), sort_keys=True)
-        return hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()
+            if event.kind not in ("start", "step", "lost", "episode"):
+                rows[f"{event.kind}:{event.key}"] = _hash(event.body)
+        return _hash(rows)
 
     def close(self) -> None:
         """Close the database and release the folder; idempotent."""
@@ -219,27 +217,55 @@ class Journal:
     def _faults(self) -> "_Faults":
         return _Faults(self.path)
 
-    def _fold(self, value: Any) -> Any:
+    def _fold(self, value: Any, name: str = "") -> Any:
         if isinstance(value, str) and len(value) > _LONG:
-            data = value.encode("utf-8", "surrogatepass")
-            name = hashlib.sha256(data).hexdigest()
-            if name not in self._stored:
-                self._db.execute("INSERT OR IGNORE INTO texts VALUES (?, ?)", (name, zlib.compress(data, 3)))
-                self._stored.add(name)
-            return {"$text": name}
+            return {"$text": self._keep(value.encode("utf-8", "surrogatepass"))}
         if isinstance(value, dict):
-            return {key: self._fold(part) for key, part in value.items()}
+            return {key: self._fold(part, key) for key, part in value.items()}
         if isinstance(value, (list, tuple)):
-            return [self._fold(part) for part in value]
+            parts = [self._fold(part) for part in value]
+            return {"$chain": self._chain(parts)} if name in _CHAINS and parts else parts
         return value
+
+    def _chain(self, parts: list[Any]) -> str:
+        """Keep each part with the name of what came before it; the name of the last one stands for all."""
+        head = ""
+        for part in parts:
+            head = self._keep(json.dumps([head, part], ensure_ascii=True, separators=(",", ":")).encode())
+        return head
+
+    def _keep(self, data: bytes) -> str:
+        name = hashlib.sha256(data).hexdigest()
+        if name not in self._stored:
+            self._db.execute("INSERT OR IGNORE INTO texts VALUES (?, ?)", (name, zlib.compress(data, 3)))
+            self._stored.add(name)
+        return name
 
     def _unfold(self, value: Any) -> Any:
         if isinstance(value, dict):
             if set(value) == {"$text"}:
-                row = self._db.execute("SELECT data FROM texts WHERE hash = ?", (value["$text"],)).fetchone()
-                return zlib.decompress(row[0]).decode("utf-8", "surrogatepass")
+                return self._kept(value["$text"]).decode("utf-8", "surrogatepass")
+            if set(value) == {"$chain"}:
+                return self._unchain(value["$chain"])
             return {key: self._unfold(part) for key, part in value.items()}
         return [self._unfold(part) for part in value] if isinstance(value, list) else value
+
+    def _unchain(self, name: str) -> list[Any]:
+        links, head = [], name
+        while head and head not in self._chains:
+            head, part = json.loads(self._kept(head))
+            links.append(part)
+        parts = [*self._chains.get(head, ()), *(self._unfold(part) for part in reversed(links))]
+        if len(self._chains) >= _KEPT:
+            self._chains.clear()
+        self._chains[name] = parts
+        return list(parts)
+
+    def _kept(self, name: str) -> bytes:
+        row = self._db.execute("SELECT data FROM texts WHERE hash = ?", (name,)).fetchone()
+        if row is None:
+            raise JournalError(f"{self.path}: damaged: the text {name} is missing. Cure: restore the file from a copy")
+        return zlib.decompress(row[0])
 
 
 class _Faults:
@@ -275,7 +301,9 @@ class _Faults:
 def timeless(value: Any) -> Any:
     """Plain data without what may differ between equal runs: times, durations, caching."""
     if isinstance(value, dict):
-        return {
-            key: timeless(part) for key, part in value.items() if key not in ("seconds", "started", "at", "cached")
-        }
+        return {key: timeless(part) for key, part in value.items() if key not in ("seconds", "started", "at", "cached")}
     return [timeless(part) for part in value] if isinstance(value, list) else value
+
+
+def _hash(value: Any) -> str:
+    return hashlib.sha256(json.dumps(timeless(value), sort_keys=True).encode()).hexdigest()

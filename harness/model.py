@@ -110,7 +110,11 @@ class Completion(BaseModel):
 
 
 class Model(Protocol):
-    """Any language model. `name` goes into the journal and the run key."""
+    """Any language model. `name` goes into the journal and the run key.
+
+    One that has `deterministic = True` gives equal requests equal answers, and is not asked again what the run's record
+    knows. Others are asked anew in each episode, so that repeats show how much they vary.
+    """
 
     @property
     def name(self) -> str: ...

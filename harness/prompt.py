@@ -1,7 +1,8 @@
 """Prompt files and their placeholders: `{goal}` is filled in, `{{goal}}` is printed as `{goal}`, anything else is text.
 
 Only names in lower case between single braces are placeholders, so JSON and code in a prompt stay as they are.
-An unknown placeholder is an error when the folder is loaded, not a surprise in the hundredth episode.
+An unknown placeholder is an error when the folder is loaded, not a surprise in the hundredth episode; so is one in a
+file that another one includes, since what is included is text and not expanded again.
 """
 
 import re

@@ -7,9 +7,9 @@ infrastructure breaks is retried, then recorded as a gap; a fault that would bre
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from envs import Benchmark, Task
 from envs.env import EnvFault
@@ -17,6 +17,7 @@ from harness.agent import Player
 from harness.episode import Episode, EpisodeLimit
 from harness.journal import Journal, JournalError
 from harness.model import Completion, ContextOverflow, ModelFault
+from harness.record import Earlier, Record
 from harness.trajectory import Call, Trajectory, Turn
 
 
@@ -66,7 +67,10 @@ class Runner:
     retries: int = 3
     patience: int = 3  # episodes lost, with none that went well in the batch, that stop the run
     watch: Callable[[Progress], None] | None = None
-    _answers: dict[str, Completion] | None = field(default=None, repr=False)
+    _record: Record = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._record = Record(self.journal)
 
     async def run(self, jobs: Sequence[Job], *, settle: bool = True) -> list[Trajectory]:
         """Trajectories of `jobs`, in their order. Raises RunStopped, ModelRefused, HarnessError or JournalError.
@@ -129,26 +133,29 @@ class Runner:
     async def _play(self, job: Job) -> Trajectory:
         first = sum(1 for _ in self.journal.events("start", job.key))
         for attempt in range(first, first + self.retries + 1):
-            result = await self._attempt(job, attempt)
-            if result.status != "gap" or attempt == first + self.retries or not result.reason.startswith("environment"):
+            result, mendable = await self._attempt(job, attempt)
+            if not mendable or attempt == first + self.retries:
                 self.journal.finish(result, attempt)
                 return result
+            unfinished = [call.model_dump(mode="json", exclude_defaults=True) for call in result.unfinished]
+            self.journal.append(
+                "lost", {"attempt": attempt, "reason": result.reason, "unfinished": unfinished}, job.key
+            )
             await asyncio.sleep(0.2 * 2 ** (attempt - first))
         raise AssertionError("unreachable")
 
-    async def _attempt(self, job: Job, attempt: int) -> Trajectory:
-        limits = getattr(getattr(job.player, "harness", None), "settings", None)
+    async def _attempt(self, job: Job, attempt: int) -> tuple[Trajectory, bool]:
+        """One try, and whether another one may mend what broke it."""
+        limits, player = job.player.limits, job.player
+        earlier = self._record.earlier(job.key) if attempt else Earlier()
         self.journal.append("start", {"attempt": attempt}, job.key)
-        earlier = self._earlier(job.key)
-        answers = self._record()
 
         def lookup(digest: str) -> Completion | None:
-            return answers.get(digest)
+            return earlier.answer(digest) or self._record.answer(digest)
 
         def paid(call: Call) -> Call:
-            self._learn(call)
-            if call.cached and call.digest in earlier:  # paid by this very episode before it was cut off
-                earlier.remove(call.digest)
+            self._record.learn(call)
+            if call.cached and earlier.pays(call.digest):  # paid by this very episode before it was cut off
                 return call.model_copy(update={"cached": False})
             return call
 
@@ -160,16 +167,16 @@ class Runner:
             return turn
 
         episode = Episode(
-            self.benchmark, job.task, number=job.number, run_seed=self.seed,
-            max_steps=job.player.steps(self.benchmark), max_tokens=limits.limits.tokens if limits else 0,
-            max_invalid=limits.limits.invalid if limits else 5, record=record, lookup=lookup,
+            self.benchmark, job.task, number=job.number, run_seed=self.seed, max_steps=player.steps(self.benchmark),
+            max_calls=player.calls(self.benchmark), limits=limits, record=record, lookup=lookup,
         )  # fmt: skip
         started = time.time()
-        status, reason = "done", ""
+        status: Literal["done", "truncated", "gap"] = "done"
+        reason, mendable = "", False
         try:
-            async with asyncio.timeout(limits.limits.seconds if limits else 600.0):
+            async with asyncio.timeout(limits.seconds) as clock:
                 await episode.start()
-                await job.player.play(episode)
+                await player.play(episode)
         except EpisodeLimit as limit:
             status, reason = "truncated", str(limit)
         except ContextOverflow as overflow:
@@ -177,48 +184,31 @@ class Runner:
         except ModelFault as fault:
             status, reason = "gap", f"model: {fault}"
         except EnvFault as fault:
-            status, reason = "gap", f"environment: {fault}"
+            status, reason, mendable = "gap", f"environment: {fault}", True
         except TimeoutError:
-            status, reason = (
-                "gap",
-                f"time-out: the episode took more than {limits.limits.seconds if limits else 600:.0f} s",
-            )
+            if not clock.expired():
+                raise
+            status, reason = _late(episode, limits.seconds)
         finally:
             closing = await episode.close()
+        unfinished = tuple(map(paid, episode.unfinished))
+        asked = (*(call for turn in episode.turns for call in turn.calls), *unfinished)
         return Trajectory(
             id=job.key, task=job.task.id, split=job.task.split, goal=job.task.goal, episode=job.number,
-            seed=episode.seed, harness=job.player.version, model=job.player.model_name,
-            turns=tuple(episode.turns), unfinished=tuple(map(paid, episode.unfinished)),
-            final=episode.observation.text,
+            seed=episode.seed, harness=player.version, model=player.model_name, turns=tuple(episode.turns),
+            unfinished=unfinished, lost=earlier.lost(asked), final=episode.observation.text,
             score=None if status == "gap" else self.benchmark.score(episode.rewards), status=status,
             reason="; ".join(filter(None, (reason, closing))), arm=job.arm, started=started,
             seconds=time.time() - started,
-        )  # fmt: skip
+        ), mendable  # fmt: skip
 
-    def _earlier(self, key: str) -> set[str]:
-        """Digests of the calls that earlier tries of this episode paid for."""
-        return {call["digest"] for call in self._calls(key) if not call.get("cached")}
 
-    def _record(self) -> dict[str, Completion]:
-        if self._answers is None:
-            self._answers = {}
-            for call in self._calls():
-                self._learn(Call.model_validate(call))
-        return self._answers
-
-    def _calls(self, key: str | None = None) -> Iterator[dict[str, Any]]:
-        for event in self.journal.events("step", key):
-            yield from event.body["turn"].get("calls", ())
-        for event in self.journal.events("episode", key):
-            yield from event.body.get("unfinished", ())
-
-    def _learn(self, call: Call) -> None:
-        if self._answers is None or call.digest in self._answers:
-            return
-        self._answers[call.digest] = Completion(
-            text=call.output, tool_calls=call.tool_calls, finish_reason=call.finish_reason, usage=call.usage,
-            prompt_ids=call.prompt_ids, output_ids=call.output_ids, output_logprobs=call.output_logprobs,
-        )  # fmt: skip
+def _late(episode: Episode, seconds: float) -> tuple[Literal["truncated", "gap"], str]:
+    """A limit of time that one wait used up by half was the infrastructure's; else the agent itself is slow."""
+    waited, whom = episode.longest_wait
+    if waited >= seconds / 2:
+        return "gap", f"time-out: {whom} alone kept the episode waiting for half of its {seconds:g} s or more"
+    return "truncated", f"the episode took more than its {seconds:g} s"
 
 
 def _same(found: Trajectory, player: Player, journal: Journal) -> None:

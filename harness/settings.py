@@ -29,7 +29,10 @@ class ModelSettings(_Table):
 
 
 class ControlSettings(_Table):
-    """`[control]`: the loop, its requests' form, the wording of situations (`slots` abstracts the goal's things)."""
+    """`[control]`: the loop, its requests' form, the wording of situations (`slots` abstracts the goal's things).
+
+    `form` is that of `Agent.request`, which the choice loop and a `control.py` use; the others are conversations.
+    """
 
     loop: Literal["choice", "react", "tools", "control"] = "choice"
     form: Literal["completion", "chat"] = "completion"
@@ -38,9 +41,10 @@ class ControlSettings(_Table):
 
 
 class LimitSettings(_Table):
-    """`[limits]`: bounds of one episode; 0 steps means the benchmark's own bound."""
+    """`[limits]`: bounds of one episode; 0 steps means the benchmark's own bound, 0 calls as many as steps."""
 
     steps: int = Field(default=0, ge=0)
+    calls: int = Field(default=0, ge=0)
     seconds: float = Field(default=600.0, gt=0)
     tokens: int = Field(default=0, ge=0)
     invalid: int = Field(default=5, ge=1)

@@ -1,10 +1,13 @@
 """The folder's own tools: each `tools/NAME.py` defines one function NAME, and skills can be read on demand.
 
 The schema comes from the function's type hints and docstring. These files are the user's code and run in this
-process; no proposer of ours may write them. A tool's error is text for the model, not the end of the run.
+process; no proposer of ours may write them. A tool's error is text for the model, not the end of the run; a tool that
+takes long keeps nothing else waiting, since a plain function runs in a thread, and its time is the episode's.
 """
 
+import asyncio
 import inspect
+import threading
 from collections.abc import Callable
 from pathlib import PurePosixPath
 from typing import Any, cast
@@ -53,12 +56,16 @@ class Toolbox:
             out.append({"name": name, "description": (function.__doc__ or name).strip(), "parameters": arguments})
         return out
 
-    def call(self, name: str, arguments: dict[str, Any]) -> str:
+    async def call(self, name: str, arguments: dict[str, Any]) -> str:
         """The tool's result as text; raises ToolFault for wrong arguments and for the tool's own errors."""
         from pydantic import ValidationError, validate_call
 
+        function = self._functions[name]
+        checked = validate_call(function)
         try:
-            return str(validate_call(self._functions[name])(**arguments))
+            if inspect.iscoroutinefunction(function):
+                return str(await checked(**arguments))
+            return str(await _in_thread(lambda: checked(**arguments), name))
         except ToolFault:
             raise
         except ValidationError as error:
@@ -78,6 +85,34 @@ def _load(name: str, source: str) -> Callable[..., Any]:
     function = space.get(PurePosixPath(name).stem)
     if not callable(function):
         raise HarnessError(f"{name}: must define a function named {PurePosixPath(name).stem}")
-    if inspect.iscoroutinefunction(function):
-        raise HarnessError(f"{name}: {PurePosixPath(name).stem} is async. Cure: a tool is a plain function")
     return function  # type: ignore[no-any-return]
+
+
+async def _in_thread(work: Callable[[], Any], name: str) -> Any:
+    """The result of `work`, done in a thread of its own.
+
+    No pool: a pool waits for its threads at the end, and one tool that never returns would keep the run from ending.
+    """
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
+
+    def settle(result: Any, error: BaseException | None) -> None:
+        if not done.done():  # else the episode's time was up, and nobody waits any more
+            done.set_result((result, error))
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = work()
+        except BaseException as raised:  # noqa: BLE001 - handed to who waits; else that one would wait for ever
+            error = raised
+        try:
+            loop.call_soon_threadsafe(settle, result, error)
+        except RuntimeError:  # the run has ended meanwhile
+            return
+
+    threading.Thread(target=run, name=f"tool {name}", daemon=True).start()
+    result, error = await done
+    if error is None:
+        return result
+    raise error if isinstance(error, Exception) else ToolFault(f"{name}: {type(error).__name__}: {error}")

@@ -91,7 +91,7 @@ class Reflect:
         parent, maker = self._best or lab.harness, self._maker(lab)
         self._seen += trajectories
         seen = self._seen if maker.name == "compose" else trajectories
-        if _paid(lab, lab.agent().steps(lab.benchmark)) < 2:
+        if _paid(lab, lab.agent().calls(lab.benchmark)) < 2:
             lab.say(f"proposal {number}: not made, the budget pays no trial of it")
             return
         try:
@@ -132,8 +132,8 @@ class Reflect:
     async def choose(self, lab: Lab) -> Agent:
         """The accepted version (or the root) with the best mean on common validation tasks, the oldest of equals."""
         kept = [node for node in self.lineage.nodes() if node.accepted]
-        steps = lab.agent().steps(lab.benchmark)
-        if len(kept) > 1 and _paid(lab, steps) < len(kept) * self.validate:
+        calls = lab.agent().calls(lab.benchmark)
+        if len(kept) > 1 and _paid(lab, calls) < len(kept) * self.validate:
             lab.say("the budget does not pay a comparison of the accepted versions: the last one is returned")
         elif len(kept) > 1:
             tasks = [(task, 0) for task in lab.benchmark.tasks("valid")[-self.validate :]]
@@ -172,11 +172,11 @@ class Reflect:
     async def _judge(self, lab: Lab, number: int, parent: Harness, child: Harness) -> Verdict:
         """Look after every few fresh validation pairs, until the gate has its verdict or the budget ends."""
         low, high = lab.benchmark.reward_range
-        fresh, steps = self._fresh(lab), lab.agent().steps(lab.benchmark)
+        fresh, calls = self._fresh(lab), lab.agent().calls(lab.benchmark)
         gate = SequentialPaired(max_pairs=min(self.max_pairs, len(fresh)), bound=high - low).start(self._alphas.next())
         at, verdict = 0, gate.look([])
         while not verdict.final:
-            size = min(self.look, gate.max_pairs - at, _paid(lab, steps) // 2)
+            size = min(self.look, gate.max_pairs - at, _paid(lab, calls) // 2)
             if size < 1:
                 verdict = verdict.model_copy(
                     update={"final": True, "reason": f"the budget ended first; {verdict.reason}"}
@@ -197,7 +197,7 @@ class Reflect:
         return verdict
 
 
-def _paid(lab: Lab, steps: int) -> int:
-    """How many more episodes of at most `steps` calls the budget certainly pays; very many without a limit on calls."""
-    fits = lab.budget.episodes(steps)
+def _paid(lab: Lab, calls: int) -> int:
+    """How many more episodes of at most `calls` calls the budget certainly pays; very many without a limit on calls."""
+    fits = lab.budget.episodes(calls)
     return 0 if lab.budget.exhausted() else sys.maxsize if fits is None else fits

@@ -16,14 +16,14 @@ async def choice(agent: Agent, episode: Episode) -> None:
         if not situation.moves:
             raise HarnessError(
                 f"task {episode.task.id}: the environment offers no choices, and the choice loop needs them. "
-                'Cure: set [control] loop = "react" in harness.toml'
+                'Cure: begin with instar init NEW --starter react, or set [control] loop = "react" in harness.toml'
             )
         items, memories = agent.remember(episode, situation.text)
         request = agent.request(agent.values(episode, situation, memories), choices=tuple(situation.moves))
         completion = await episode.ask(agent.model, request)
-        answer = completion.text if completion.text in situation.moves else completion.text.strip()
-        known = answer in situation.moves
-        actions = situation.moves.get(answer, (answer,))
-        await episode.act(
-            actions[0], situation=situation.text, move=answer, retrieved=[item.id for item in items], invalid=not known
-        )
+        move = completion.text if completion.text in situation.moves else completion.text.strip()
+        retrieved = [item.id for item in items]
+        if move in situation.moves:
+            await episode.act(situation.moves[move][0], situation=situation.text, move=move, retrieved=retrieved)
+        else:
+            await episode.reject(situation=situation.text, retrieved=retrieved)

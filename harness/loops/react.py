@@ -16,22 +16,19 @@ _ACTION = re.compile(r"^\s*\**action\**\s*:\s*(.+?)\s*$", re.IGNORECASE | re.MUL
 async def react(agent: Agent, episode: Episode) -> None:
     """Play `episode` by thought and action in text."""
     settings = agent.harness.settings.model
-    items, memories = agent.remember(episode, agent.situation(episode).text)
-    retrieved = [item.id for item in items]
-    values = agent.values(episode, agent.situation(episode), memories)
-    talk = [
-        Message(role="system", content=agent.harness.render("system", values)),
-        Message(role="user", content=agent.harness.render("step", values)),
-    ]
+    talk, retrieved = agent.opening(episode)
     while not episode.over:
-        situation = agent.situation(episode)
+        situation = agent.situation(episode).text
         request = Request(messages=tuple(talk), temperature=settings.temperature, max_tokens=settings.max_tokens)
         completion = await episode.ask(agent.model, request)
         action = find_action(completion.text)
-        await episode.act(action or "", situation=situation.text, retrieved=retrieved, invalid=action is None)
-        seen = episode.observation.text
+        complaint = ""
         if action is None:
-            seen = f"No action was found in your answer. End it with a line of the form: Action: <your action>\n{seen}"
+            await episode.reject(situation=situation, retrieved=retrieved)
+            complaint = "No action was found in your answer. End it with a line of the form: Action: <your action>\n"
+        else:
+            await episode.act(action, situation=situation, retrieved=retrieved)
+        seen = f"{complaint}{episode.observation.text}"
         if episode.observation.choices:
             seen += "\nPossible actions: " + ", ".join(episode.observation.choices)
         talk += [Message(role="assistant", content=completion.text), Message(role="user", content=seen)]

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from harness.agent import Agent
-from harness.episode import Episode, EpisodeLimit
+from harness.episode import Episode
 from harness.model import Message, Request, ToolCall
 from harness.toolbox import Toolbox, ToolFault
 
@@ -21,18 +21,10 @@ _ACT: dict[str, Any] = {
 async def tools(agent: Agent, episode: Episode) -> None:
     """Play `episode` by function calls."""
     settings = agent.harness.settings.model
-    items, memories = agent.remember(episode, agent.situation(episode).text)
-    retrieved = [item.id for item in items]
-    values = agent.values(episode, agent.situation(episode), memories)
+    talk, retrieved = agent.opening(episode)
     box = Toolbox(agent.harness)
     own = box.schemas()
-    talk = [
-        Message(role="system", content=agent.harness.render("system", values)),
-        Message(role="user", content=agent.harness.render("step", values)),
-    ]
     while not episode.over:
-        if episode.asked >= episode.max_steps:  # looking things up is no step of the world, so this would never end
-            raise EpisodeLimit(f"{episode.max_steps} answers of the model were not enough")
         offered = [_act_schema(episode), *own, *(_schema(tool) for tool in episode.tools())]
         request = Request(
             messages=tuple(talk), tools=tuple({"type": "function", "function": tool} for tool in offered),
@@ -42,7 +34,7 @@ async def tools(agent: Agent, episode: Episode) -> None:
         talk.append(Message(role="assistant", content=completion.text, tool_calls=completion.tool_calls))
         situation = agent.situation(episode).text
         if not completion.tool_calls:
-            await episode.act("", situation=situation, retrieved=retrieved, invalid=True)
+            await episode.reject(situation=situation, retrieved=retrieved)
             talk.append(Message(role="user", content=f"Call one of the functions. {episode.observation.text}"))
         for call in completion.tool_calls:
             if episode.over:
@@ -56,26 +48,28 @@ async def _do(call: ToolCall, box: Toolbox, episode: Episode, situation: str, re
     try:
         arguments = json.loads(call.arguments or "{}")
     except json.JSONDecodeError as error:
-        await episode.act("", situation=situation, retrieved=retrieved, invalid=True)
+        await episode.reject(situation=situation, retrieved=retrieved)
         return f"Error: the arguments are not valid JSON ({error}). Nothing was done."
     if not isinstance(arguments, dict):
-        await episode.act("", situation=situation, retrieved=retrieved, invalid=True)
+        await episode.reject(situation=situation, retrieved=retrieved)
         return "Error: the arguments must be a JSON object. Nothing was done."
     if call.name == "act":
         action = arguments.get("action")
-        text = action if isinstance(action, str) else None
-        await episode.act(text or "", situation=situation, retrieved=retrieved, invalid=text is None)
-        return _seen(episode)
+        if not isinstance(action, str):
+            await episode.reject(situation=situation, retrieved=retrieved)
+            return "Error: act needs a text 'action'. Nothing was done."
+        await episode.act(action, situation=situation, retrieved=retrieved)
+        return episode.observation.text
     if call.name in box:
         try:
-            return box.call(call.name, arguments)
+            return await box.call(call.name, arguments)
         except ToolFault as fault:
             return f"Error: {fault}"
     if any(tool.name == call.name for tool in episode.tools()):
         action = json.dumps({"name": call.name, "arguments": arguments}, ensure_ascii=False)
         await episode.act(action, situation=situation, retrieved=retrieved)
-        return _seen(episode)
-    await episode.act("", situation=situation, retrieved=retrieved, invalid=True)
+        return episode.observation.text
+    await episode.reject(situation=situation, retrieved=retrieved)
     return f"Error: there is no function '{call.name}'. Nothing was done."
 
 
@@ -89,7 +83,3 @@ def _act_schema(episode: Episode) -> dict[str, Any]:
 
 def _schema(tool: Any) -> dict[str, Any]:
     return {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
-
-
-def _seen(episode: Episode) -> str:
-    return episode.observation.text

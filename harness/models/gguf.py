@@ -24,6 +24,8 @@ class GGUFModel:
     forgets every prompt: slower by far, but the answer then never depends, by a rounding, on what was asked before.
     """
 
+    deterministic = True
+
     def __init__(
         self,
         path: str | os.PathLike[str],

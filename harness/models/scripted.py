@@ -18,6 +18,8 @@ Script = Callable[[Request], Answer | Awaitable[Answer]]
 class ScriptedModel:
     """Answers with `fn(request)`, sync or async. Its calls cost nothing; errors that `fn` raises reach the caller."""
 
+    deterministic = True
+
     def __init__(self, fn: Script, *, name: str = "scripted") -> None:
         self._fn = fn
         self.name = name

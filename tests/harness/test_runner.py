@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from worlds import agent, corridor, no_trouble
 
-from envs import Benchmark, Step
+from envs import Benchmark, Observation, Step
 from envs.env import EnvFault
 from harness.agent import PolicyPlayer
 from harness.journal import Journal, JournalError
@@ -257,7 +257,12 @@ GAPS: dict[str, tuple[Model, Any, str]] = {
     ),
     "step returns nothing": (Counted(), answering("step", "hello"), "environment: step returned a str, no Step"),
     "the reward is no number": (Counted(), answering("step", Step(None, 1.0)), "environment: step returned a Step, no"),
-    "time-out": (ScriptedModel(forever), no_trouble, "time-out: the episode took more than"),
+    "time-out": (ScriptedModel(forever), no_trouble, "time-out: the model alone kept the episode waiting for half of"),
+    "the info is no mapping": (
+        Counted(),
+        answering("step", Step(Observation("x"), info=["no"])),  # type: ignore[arg-type]
+        "environment: step returned the info ['no'], which is no mapping",
+    ),
 }
 
 
@@ -274,8 +279,6 @@ def test_what_the_infrastructure_breaks_is_a_gap_with_its_reason(tmp_path: Path,
 
 @pytest.mark.parametrize("reward", [math.nan, math.inf, "1"])
 def test_a_reward_that_is_no_finite_number_is_a_gap_and_never_a_score(tmp_path: Path, reward: Any) -> None:
-    from envs import Observation
-
     trouble = answering("step", Step(Observation("x"), reward, True))
     (found,) = play(tmp_path, Counted(), corridor(trouble, tasks=1))
     assert (found.status, found.score) == ("gap", None)
