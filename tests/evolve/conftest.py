@@ -32,7 +32,8 @@ def nonsense(request):
     return "I would rather not <script>alert(1)</script>"
 
 def hostile(request):
-    return "</code><img src=x onerror=alert(1)><script>document.title='owned'</script>[bold red]\\u202egnp\\x1b[31m"
+    bad = "</code><img src=x onerror=alert(1)><script>document.title='owned'</script>[bold red]\\u202egnp\\x1b[31m"
+    return f"{bad}\\nAction: {bad}"
 '''
 WORLD = """
 from envs import Benchmark, Env, Observation, Step, Task
@@ -50,7 +51,9 @@ class World(Env):
         return Step(Observation("<i>done</i>"), 1.0, True)
 
 def tasks(split):
-    return lambda n: [Task(id=f"{split}-{i}<b>", split=split, goal=GOAL, data={"broken": i == 1}) for i in range(n)]
+    def first(n):
+        return [Task(id=f"{split}-{i}<b>", split=split, goal=GOAL, data={"broken": i == 1}) for i in range(n or 6)]
+    return first
 
 benchmark = Benchmark(name="hostile", make_env=World, splits={s: tasks(s) for s in ("train", "valid", "test")})
 """

@@ -27,12 +27,12 @@ class World(Env):
         return Step(Observation("done"), 1.0, True)
 
 def tasks(n):
-    return [Task(id=f"t{i}", split="valid", goal=f"goal <b>{i}</b>") for i in range(n)]
+    return [Task(id=f"t{i}", split="valid", goal=f"goal <b>{i}</b>") for i in range(n or 4)]
 
 benchmark = Benchmark(name="world", make_env=World, splits={"valid": tasks})
 
 def answer(request):
-    return "<img src=x onerror=\\"document.title='owned'\\">"
+    return "Action: <img src=x onerror=\\"document.title='owned'\\">"
 """
 
 
