@@ -15,7 +15,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 16, 44, 48
 
 @dataclass(frozen=True)
 class Series:
-    """One arm: its name, its style ("evolved" or "control"), its mean at each round, and at the exam."""
+    """One arm: its name, its style ("evolved", "control" or "wander"), its mean at each round, and at the exam."""
 
     name: str
     style: str
@@ -57,12 +57,13 @@ def learning_curve(series: Sequence[Series], reach: tuple[float, float] | None, 
         shift = (rank - (len(series) - 1) / 2) * 12
         known = [(place[at] + shift, mean) for at, mean in one.points if mean.mean is not None]
         path = " ".join(f"{x:.1f},{y(mean.mean or 0.0):.1f}" for x, mean in known)
-        parts.append(f'<polyline class="line {one.style}" points="{path}"/>')
+        if known:
+            parts.append(f'<polyline class="line {one.style}" points="{path}"/>')
         parts += [_point(x, mean, one, f"round, {one.name}", y) for x, mean in known]
         if one.exam is not None and one.exam.mean is not None:
             parts.append(_point(exam_x + shift, one.exam, one, f"exam, {one.name}", y))
     parts.append(_legend(series, reference))
-    says = "; ".join(f"{one.name}: " + ", ".join(_said(at, mean) for at, mean in one.points) for one in series)
+    says = "; ".join(f"{one.name}: " + ", ".join(_told(one)) for one in series)
     return (
         f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="curve-title curve-text">'
         f'<title id="curve-title">Mean score per round with 95 % intervals</title>'
@@ -96,6 +97,9 @@ def _point(x: float, mean: Mean, one: Series, where: str, y: Callable[[float], f
 def _mark(x: float, at: float, style: str) -> str:
     if style == "control":
         return f'<rect class="mark control" x="{x - 4.5:.1f}" y="{at - 4.5:.1f}" width="9" height="9"/>'
+    if style == "wander":
+        corners = f"{x - 5.5:.1f},{at + 4.5:.1f} {x + 5.5:.1f},{at + 4.5:.1f} {x:.1f},{at - 5.5:.1f}"
+        return f'<polygon class="mark wander" points="{corners}"/>'
     return f'<circle class="mark {style}" cx="{x:.1f}" cy="{at:.1f}" r="5"/>'
 
 
@@ -112,5 +116,9 @@ def _legend(series: Sequence[Series], reference: Mean | None) -> str:
     return "".join(parts)
 
 
-def _said(at: int, mean: Mean) -> str:
-    return f"round {at} {'no score' if mean.mean is None else f'{mean.mean:.3f}'}"
+def _told(one: Series) -> list[str]:
+    exam = [("exam", one.exam)] if one.exam is not None else []
+    return [
+        f"{where} {'no score' if mean.mean is None else f'{mean.mean:.3f}'}"
+        for where, mean in (*((f"round {at}", mean) for at, mean in one.points), *exam)
+    ]

@@ -95,7 +95,10 @@ def _curve(data: ReportData) -> Any:
         chart.Series("evolved", "evolved", points, data.exam.get("evolved")),
         chart.Series("control", "control", against, data.exam.get("control")),
     ]
-    return _markup(chart.learning_curve(series, data.facts.reward_range, data.explored))
+    chance = data.exam.get("wander")
+    if chance is not None:
+        series.append(chart.Series("random moves", "wander", [], chance))
+    return _markup(chart.learning_curve(series, data.facts.reward_range, None if chance else data.explored))
 
 
 def _results(data: ReportData) -> dict[str, str]:

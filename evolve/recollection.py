@@ -67,8 +67,13 @@ class Recollection:
     verdict: Verdict | None = None  # whether the memory was kept, once that was decided
 
 
-def read_recollection(journal: Journal, episodes: Episodes, elsewhere: str | None = None) -> Recollection | None:
-    """The run's memory, or the one it was given (`elsewhere`); None when it had none. Raises JournalError."""
+def read_recollection(
+    journal: Journal, episodes: Episodes, elsewhere: str | None = None, digest: str | None = None
+) -> Recollection | None:
+    """The run's memory, or the one it was given (`elsewhere`, with its `digest` then); None when it had none.
+
+    Raises JournalError.
+    """
     added: dict[str, dict[str, object]] = {}
     taught: dict[str, Counter[str]] = {}
     for event in journal.events("remembered"):
@@ -81,10 +86,10 @@ def read_recollection(journal: Journal, episodes: Episodes, elsewhere: str | Non
         credits[event.key] = [reward for _, reward in event.body["rewards"]]
         for item, reward in event.body["rewards"]:
             earned.setdefault(item, []).append(reward)
-    if not added and not taught and not episodes.recalls:
+    if not added and not taught and not episodes.recalls and elsewhere is None:
         return None
     decided = journal.last("verdict", "memory")
-    stored, forgotten, source, note = _stored(journal.folder, elsewhere)
+    stored, forgotten, source, note = _stored(journal.folder, elsewhere, digest)
     items: dict[str, Remembered] = {}
     for id in dict.fromkeys([*added, *stored, *episodes.recalls]):
         items[id] = _item(id, added.get(id), stored.get(id), earned.get(id), episodes.recalls[id], id in forgotten)
@@ -128,18 +133,22 @@ def _item(
     )  # fmt: skip
 
 
-def _stored(folder: Path, elsewhere: str | None) -> "tuple[dict[str, Item], set[str], str, str]":
+def _stored(folder: Path, elsewhere: str | None, digest: str | None) -> "tuple[dict[str, Item], set[str], str, str]":
     """Items of the memory file by id, forgotten ids, where they are from, and what went wrong."""
-    path = folder / FILE
+    path, name = folder / FILE, FILE
     if not path.exists() and elsewhere is not None:
         path = Path(elsewhere) / FILE if Path(elsewhere).is_dir() else Path(elsewhere)
+        name = str(path)
     if not path.exists():
-        return {}, set(), "the journal", f"There is no {FILE}, so utilities are unknown; ranked by mean reward."
+        return {}, set(), "the journal", f"There is no {name}, so utilities are unknown; ranked by mean reward."
+    from evolve.setup import memory_digest
     from memory import MemoryFault, Store
 
     try:
         with Store.open(path, readonly=True) as store:
             items = {item.id: item for scope in store.scopes() for item in store.items(scope)}
-            return items, set(store.forgotten()), FILE, ""
+            changed = digest is not None and name != FILE and memory_digest(store) != digest
+            note = "It has changed since the run recalled from it: this is how it is now." if changed else ""
+            return items, set(store.forgotten()), name, note
     except MemoryFault as fault:
         return {}, set(), "the journal", f"The memory file could not be read: {fault}"

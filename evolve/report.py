@@ -16,7 +16,7 @@ from evolve.episodes import Episodes, Row, read_episodes, row_scores
 from evolve.evolver import Outcome
 from evolve.recollection import Recollection, read_recollection
 from evolve.spending import Spending, read_spending
-from evolve.stats import TIE, Mean, mean_interval
+from evolve.stats import TIE, Mean, PassRates, mean_interval
 from harness.journal import Journal, JournalError
 
 Result = Literal["won", "lost", "tied", "gap", "alone"]
@@ -68,8 +68,10 @@ class ReportData:
     finished: bool
     outcome: Outcome | None
     evaluation: Mean | None
+    rates: PassRates | None  # of a benchmark run with several episodes a task
     solved: int | None
-    exam: dict[str, Mean]
+    taught: int | None  # tasks of a benchmark run that taught the memory it recalled from; None: not known
+    exam: dict[str, Mean]  # by arm: evolved, control, and wander for random moves
     pairs: tuple[Pair, ...]
     rounds: tuple[Round, ...]
     explored: Mean | None
@@ -120,11 +122,14 @@ def read_report(folder: str | os.PathLike[str]) -> ReportData:
         reach = facts.reward_range or _seen_range(episodes)
         evolving = plan.get("command") == "evolve"
         rows = episodes.of("run") if not evolving else []
-        evaluation = Mean.model_validate(evaluated.body["mean"]) if evaluated else None
+        told = evaluated.body if evaluated else {}
+        evaluation = Mean.model_validate(told["mean"]) if told else None
         if evaluation is None and rows:
             evaluation = mean_interval(row_scores(rows), reward_range=reach)
         exam = {"evolved": outcome.evolved, "control": outcome.control} if outcome else {}
-        for arm in ("evolved", "control"):
+        if outcome and outcome.wander:
+            exam["wander"] = outcome.wander
+        for arm in ("evolved", "control", "wander"):
             if arm not in exam and (played := episodes.of("exam", arm)):
                 exam[arm] = mean_interval(row_scores(played), reward_range=reach)
         explored = episodes.of("explore")
@@ -139,7 +144,9 @@ def read_report(folder: str | os.PathLike[str]) -> ReportData:
             finished=(outcome is not None) if evolving else evaluated is not None,
             outcome=outcome,
             evaluation=evaluation,
-            solved=int(evaluated.body["solved"]) if evaluated else None,
+            rates=PassRates.model_validate(told["rates"]) if told.get("rates") else None,
+            solved=int(told["solved"]) if told else None,
+            taught=told.get("taught"),
             exam=exam,
             pairs=_pairs(episodes, reach),
             rounds=_rounds(journal, episodes, reach),
@@ -149,7 +156,7 @@ def read_report(folder: str | os.PathLike[str]) -> ReportData:
             )
             if plan.get("recipe") == "reflect" or journal.last("proposal", "0")
             else None,
-            memory=read_recollection(journal, episodes, plan.get("memory")),
+            memory=read_recollection(journal, episodes, plan.get("memory"), plan.get("memory_digest")),
             spending=read_spending(journal, episodes),
             episodes=episodes,
         )

@@ -111,8 +111,7 @@ class Setup:
         if self.memory is None:
             return None
         with self.store() as store:
-            items = [(i.id, i.version, i.stats.utility) for scope in store.scopes() for i in store.items(scope)]
-        return digest(sorted(items))
+            return memory_digest(store)
 
 
 def facts(benchmark: Benchmark) -> dict[str, Any]:
@@ -137,6 +136,12 @@ def world_digest(benchmark: Benchmark) -> str:
         except TypeError:  # a callable object of no file of its own: its class has one
             found.add(inspect.getsourcefile(type(thing)))
     return digest(sorted(hashlib.sha256(Path(f).read_bytes()).hexdigest() for f in found if f and Path(f).is_file()))
+
+
+def memory_digest(store: "Store") -> str:
+    """Hash of what there is to recall."""
+    items = [(i.id, i.version, i.stats.utility) for scope in store.scopes() for i in store.items(scope)]
+    return digest(sorted(items))
 
 
 def digest(plain: Any) -> str:

@@ -41,6 +41,13 @@ class Spending:
     total: Spend
     lost_calls: int
 
+    @property
+    def arms(self) -> tuple[int, int]:
+        """Calls of the evolving side (all that led to its last version) and of its control, the exam apart."""
+        control = sum(part.calls for part in self.parts if part.purpose == "control")
+        exam = sum(part.calls for part in self.parts if part.purpose.startswith("exam"))
+        return self.total.calls - exam - control, control
+
 
 _ORDER = (
     "exploring",
@@ -51,6 +58,7 @@ _ORDER = (
     "control",
     "exam, evolved",
     "exam, control",
+    "exam, wander",
     "agent",
 )
 

@@ -57,7 +57,7 @@ def _arms(data: ReportData) -> "Table":
         means.append((f"round {last.number}, evolved", last.evolved))
         if last.control is not None:
             means.append((f"round {last.number}, control", last.control))
-    means += [(f"exam, {arm}", mean) for arm, mean in data.exam.items()]
+    means += [(f"exam, {wording.arm(arm)}", mean) for arm, mean in data.exam.items()]
     for name, mean in means:
         ends = "none" if mean.low is None or mean.high is None else f"{mean.low:.3f} to {mean.high:.3f}"
         table.add_row(visible(name), wording.number(mean.mean), ends, str(mean.episodes), str(mean.missing))
@@ -66,6 +66,8 @@ def _arms(data: ReportData) -> "Table":
 
 def _lines(data: ReportData, bars: str) -> list[str]:
     lines = []
+    if data.rates:
+        lines.append(wording.rates(data.rates))
     if data.rounds:
         evolved = [r.evolved.mean for r in data.rounds]
         control = [r.control.mean if r.control else None for r in data.rounds]
@@ -89,7 +91,7 @@ def _lines(data: ReportData, bars: str) -> list[str]:
     if data.outcome:
         overlap = data.outcome.overlap
         shared = overlap.get("shared", 0)
-        lines.append(f"exam tasks that also taught: {shared} of {overlap.get('examined', 0)}")
+        lines.append(f"exam tasks that also taught or decided: {shared} of {overlap.get('examined', 0)}")
     total = data.spending.total
     lines.append(
         f"cost: {total.calls:,} calls ({total.cached:,} from the record), {total.tokens:,} tokens, "

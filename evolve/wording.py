@@ -7,8 +7,9 @@ shown, and how large one would have had to be; with too many gaps it says that n
 import shlex
 from typing import Any
 
+from evolve.evolver import Outcome
 from evolve.report import ReportData
-from evolve.stats import Comparison, Mean
+from evolve.stats import Comparison, Mean, PassRates
 from harness.folder import SETTINGS_FILE
 from harness.settings import parse_settings
 
@@ -45,6 +46,31 @@ def p_text(p: float) -> str:
     return f"p = {p:.2g}"
 
 
+def rates(found: PassRates) -> str:
+    """pass@k and pass^k with what they are over."""
+    k = found.k
+    short = f"; {counted(found.short, 'task')} had fewer than {k} scored episodes" if found.short else ""
+    return (
+        f"pass@{k} {number(found.any_of_k)} (some of {k} episodes solved), "
+        f"pass^{k} {number(found.all_of_k)} (all of them), over {counted(found.tasks, 'task')}{short}"
+    )
+
+
+def arm(name: str) -> str:
+    """An arm as people read it."""
+    return "random moves" if name == "wander" else name
+
+
+def shares(data: ReportData) -> str:
+    """What the evolving side asked against its control, which has no counterpart to exploring and gate."""
+    evolving, control = data.spending.arms
+    ratio = f", {evolving / control:.1f} to 1" if control else ""
+    return (
+        f"Before the exam the evolving side made {counted(evolving, 'call')}, its control {control:,}{ratio}: they "
+        "share the rounds, and what else the evolving side does (exploring, gate, proposer) has no counterpart."
+    )
+
+
 def headline(data: ReportData) -> str:
     """The verdict in a few words."""
     if not data.finished:
@@ -68,7 +94,7 @@ def sentence(data: ReportData) -> str:
         return text + _gaps("", mean) + ("." if data.finished else "; the run is unfinished.")
     if not data.evolving:
         return "The run is unfinished: no episode has ended yet."
-    played = [f"{arm} {interval(mean)} on {mean.episodes} episodes" for arm, mean in data.exam.items()]
+    played = [f"{arm(name)} {interval(mean)} on {mean.episodes} episodes" for name, mean in data.exam.items()]
     if played:
         return f"The run is unfinished, in the middle of its exam: {'; '.join(played)} so far."
     if data.rounds:
@@ -125,18 +151,20 @@ def caveats(data: ReportData) -> list[str]:
             found.append(f"The evolution stopped early: {outcome.stopped}.")
         if outcome.overlap.get("shared"):
             found.append(
-                f"{outcome.overlap['shared']} exam tasks are the same as tasks that taught: the exam is not clean."
+                f"{outcome.overlap['shared']} exam tasks are the same as tasks that taught or decided: "
+                "the exam is not clean."
             )
         if not kept(data):
             found.append("Nothing was kept: the evolved agent is the unedited one, so any difference is noise.")
         if outcome.comparison.unpaired:
             found.append(f"{outcome.comparison.unpaired} exam episodes have no partner and count in no pair.")
-        control, wandering = outcome.control.mean, data.explored.mean if data.explored else None
-        if control is not None and wandering is not None and control < wandering:
-            found.append(
-                f"The control scored less ({control:.3f}) than random moves did on training tasks ({wandering:.3f}), "
-                "so beating it alone is a low bar."
-            )
+        found += _against_chance(outcome, data.explored)
+    if data.taught:
+        found.append(
+            f"{data.taught} of these tasks taught the memory that the agent recalled from: their scores prove nothing."
+        )
+    if not data.evolving and data.finished and data.plan.get("memory") is not None and data.taught is None:
+        found.append("Whether these tasks taught the memory that the agent recalled from is not known.")
     if data.evolving:
         found.append(
             "This is one evolution with one seed: the intervals are over tasks, not over repeats of the evolution. "
@@ -146,6 +174,23 @@ def caveats(data: ReportData) -> list[str]:
         found.append("What kind of evaluator gave the scores is not recorded.")
     elif data.facts.evaluator <= 2:
         found.append(f"Scores come from {rank(data)}: weak evidence, whatever the statistics say.")
+    return found
+
+
+def _against_chance(outcome: Outcome, explored: Mean | None) -> list[str]:
+    """Where random moves did better than an agent: on the exam itself, or else on the training tasks before it."""
+    chance, where = (outcome.wander, "the same tasks") if outcome.wander else (explored, "training tasks")
+    if chance is None or chance.mean is None:
+        return []
+    found = []
+    control, evolved = outcome.control.mean, outcome.evolved.mean
+    if control is not None and control < chance.mean:
+        found.append(
+            f"The control scored less ({control:.3f}) than random moves did on {where} ({chance.mean:.3f}), "
+            "so beating it alone is a low bar."
+        )
+    if outcome.wander and evolved is not None and evolved <= chance.mean:
+        found.append(f"Random moves scored no less ({chance.mean:.3f}) than the evolved agent on the same tasks.")
     return found
 
 
@@ -174,9 +219,13 @@ def command_line(data: ReportData) -> str:
         for key in ("api_base", "api_key_env"):
             if key in plan.get("options", {}):
                 parts += [f"--{key.replace('_', '-')}", str(plan["options"][key])]
-    for key in ("proposer", "memory", "budget", "split", "n", "seed"):
+    for key in ("proposer", "memory", "budget", "split", "n", "episodes", "seed"):
         if plan.get(key) is not None:
             parts += [f"--{key}", str(plan[key])]
+        if key == "proposer":
+            for option in ("api_base", "api_key_env"):
+                if option in plan.get("proposer_options", {}):
+                    parts += [f"--proposer-{option.replace('_', '-')}", str(plan["proposer_options"][option])]
     return shlex.join(parts)
 
 
@@ -194,7 +243,7 @@ def python_lines(data: ReportData) -> str:
     """Python that repeats the run from this folder alone: the harness's files are in the journal."""
     plan = data.plan
     names = ["model", "options", "seed", "budget", "split", "n"]
-    names += ["recipe", "settings", "proposer", "proposer_options"] if data.evolving else ["memory"]
+    names += ["recipe", "settings", "proposer", "proposer_options"] if data.evolving else ["episodes", "memory"]
     given = [f"    {name}={plan[name]!r}," for name in names if plan.get(name) not in (None, {}, [])]
     lines = [
         f"from evolve import {plan['command']}",
