@@ -23,6 +23,7 @@ ENV := $(or $(ENV),household)
 flag = $(if $($(1)),$(2) '$($(1))')
 FLAGS = $(call flag,RECIPE,--recipe) $(call flag,BUDGET,--budget) $(call flag,MODEL,--model) $(call flag,GGUF,--gguf) \
   $(call flag,API_BASE,--api-base) $(call flag,API_KEY_ENV,--api-key-env) $(call flag,PROPOSER,--proposer) \
+  $(call flag,PROPOSER_API_BASE,--proposer-api-base) $(call flag,PROPOSER_API_KEY_ENV,--proposer-api-key-env) \
   $(call flag,SEED,--seed) $(call flag,N,--n) $(call flag,CONCURRENCY,--concurrency) $(call flag,OUT,--out) $(ARGS)
 # openai/ and local models need nothing more; any other PROVIDER/NAME goes through litellm
 PROVIDERS := $(strip $(foreach spec,$(firstword $(MODEL)) $(firstword $(PROPOSER)),$(if $(findstring /,$(spec)),$(filter-out openai/% gguf:% scripted:%,$(spec)))))
