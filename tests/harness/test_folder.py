@@ -45,6 +45,26 @@ FAULTS: dict[str, tuple[dict[str, str | bytes | None], list[str]]] = {
     "a prompt that needs itself": ({"prompts/step.md": "{step}"}, ["prompts/step.md", "{step}"]),
     "unknown placeholder in memory": ({"prompts/memory.md": "{goal}"}, ["prompts/memory.md", "{goal}", "body, key"]),
     "a prompt named as what is filled in": ({"prompts/goal.md": "x"}, ["prompts/goal.md", "filled in by the loop"]),
+    "a placeholder in an included file": (
+        {"prompts/step.md": "{rules}{situation}", "prompts/rules.md": "Reach {goal}."},
+        ["prompts/rules.md", "{goal} is not filled in", "prompts/step.md includes", "move it", "{{goal}}"],
+    ),
+    "an unknown placeholder in an included file": (
+        {"prompts/step.md": "{rules}", "prompts/rules.md": "{gaol}"},
+        ["prompts/rules.md", "{gaol} is not filled in"],
+    ),
+    "an included file that includes another": (
+        {"prompts/step.md": "{rules}", "prompts/rules.md": "{more}", "prompts/more.md": "x"},
+        ["prompts/rules.md", "{more} is not filled in"],
+    ),
+    "a prompt that includes the step": (
+        {"prompts/system.md": "{step}", "prompts/step.md": "{situation}"},
+        ["prompts/step.md", "{situation} is not filled in", "prompts/system.md includes"],
+    ),
+    "a conversation in the completion form": (
+        {"harness.toml": "[control]\nloop = 'react'\nform = 'completion'\n", "prompts/system.md": "x"},
+        ["harness.toml", "[control] form", "the react loop is a conversation", 'form = "chat"'],
+    ),
     "no control.py": ({"harness.toml": "[control]\nloop = 'control'\n"}, ["control.py", "missing"]),
     "no UTF-8": ({"notes.txt": b"caf\xe9"}, ["notes.txt", "not UTF-8", "byte 3"]),
     "too large": ({"data.txt": "x" * (MAX_FILE + 1)}, ["data.txt", "1,000,001 bytes"]),
@@ -66,6 +86,17 @@ def test_two_wrong_settings_are_both_named(tmp_path: Path) -> None:
     message = refusal(write(tmp_path, {**GOOD, "harness.toml": "[model]\nx = 1\n[limits]\nsteps = -1\n"}))
     assert "[model] x" in message
     assert "[limits] steps" in message
+
+
+def test_braces_that_are_doubled_are_printed_single_also_in_an_included_file() -> None:
+    files = {**GOOD, "prompts/step.md": "{rules} {{goal}}", "prompts/rules.md": 'Write {{goal}} or {"a": 1}.'}
+    assert Harness.from_files(files).render("step", {}) == 'Write {goal} or {"a": 1}. {goal}'
+
+
+def test_prompts_that_nothing_includes_may_hold_what_a_control_py_fills_in() -> None:
+    files = {"harness.toml": "[control]\nloop = 'control'\n", "control.py": "", "prompts/plan.md": "{goal} {rules}",
+             "prompts/rules.md": "Be brief."}  # fmt: skip
+    assert Harness.from_files(files).render("plan", {"goal": "Win."}) == "Win. Be brief."
 
 
 def test_an_absent_folder_is_named_with_the_cure(tmp_path: Path) -> None:

@@ -247,6 +247,17 @@ def test_a_faulty_tool_or_skill_stops_the_run_with_its_file(
         play(tmp_path, Script("x"), "tools", **{file: source})
 
 
+def test_the_skills_of_a_harness_are_checked_once_however_many_agents_it_equips() -> None:
+    from worlds import harness
+
+    from harness.disclosure import disclose
+
+    one, other = harness("tools", **SKILL), harness("tools", **SKILL)
+    assert disclose(one) is disclose(other)
+    changed = {"skills/knots/SKILL.md": SKILL["skills/knots/SKILL.md"].replace("How to tie", "How to untie")}
+    assert disclose(harness("tools", **changed)) == "- knots: How to untie."
+
+
 # control.py
 
 CONTROL = """
@@ -311,7 +322,7 @@ def test_faults_that_are_not_the_loops_own_pass_through_it(tmp_path: Path) -> No
 def test_only_what_fits_the_prompt_is_shown_and_named_as_recalled_the_best_last(tmp_path: Path) -> None:
     from memory import Item
 
-    items = [Item.make("step", "corridor", f"key {n}", "right " * 20) for n in range(4)]
+    items = [Item.make("step", "corridor", f"key {n}", "right " * (200 if n == 1 else 20)) for n in range(4)]
     asked: list[str] = []
 
     def recall(query: str, rng: Any) -> list[Item]:
@@ -326,6 +337,6 @@ def test_only_what_fits_the_prompt_is_shown_and_named_as_recalled_the_best_last(
         (found,) = asyncio.run(Runner(world, journal).run([Job(player, world.tasks("valid")[0])]))
     assert asked[0] == "Goal: reach the end of 0\nNow: You are at 0."
     prompt = model.requests[0].prompt or ""
-    assert [line.split(":")[0] for line in prompt.splitlines()] == ["key 1", "key 0", "You are at 0."]
-    assert found.turns[0].retrieved == (items[0].id, items[1].id)
-    assert found.retrieved == (items[0].id, items[1].id)
+    assert [line.split(":")[0] for line in prompt.splitlines()] == ["key 2", "key 0", "You are at 0."]  # 1 is too long
+    assert found.turns[0].retrieved == (items[0].id, items[2].id)
+    assert found.retrieved == (items[0].id, items[2].id)
