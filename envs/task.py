@@ -33,7 +33,10 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """The world's answer to one action. `reward` None means unscored; `done` ends the episode."""
+    """The world's answer to one action. `reward` None means unscored; `done` ends the episode.
+
+    `info["feedback"]`, if it is a text, is an evaluator's words: kept for learning, never shown to the agent.
+    """
 
     observation: Observation
     reward: float | None = None

@@ -103,7 +103,6 @@ class Completion(BaseModel):
     tool_calls: tuple[ToolCall, ...] = ()
     finish_reason: str = "stop"
     usage: Usage = Usage()
-    model: str = ""
     prompt_ids: tuple[int, ...] | None = None
     output_ids: tuple[int, ...] | None = None
     output_logprobs: tuple[float, ...] | None = None

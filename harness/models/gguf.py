@@ -93,7 +93,6 @@ class GGUFModel:
                 dollars=0.0,
                 seconds=seconds,
             ),
-            model=self.name,
             output_ids=tuple(t["id"] for t in tokens) if tokens else None,
             output_logprobs=tuple(t["logprob"] for t in tokens) if tokens else None,
         )

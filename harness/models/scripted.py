@@ -30,7 +30,7 @@ class ScriptedModel:
         if inspect.isawaitable(answer):
             answer = await answer
         if isinstance(answer, str):
-            answer = Completion(text=answer, model=self.name, usage=Usage(dollars=0.0))
+            answer = Completion(text=answer, usage=Usage(dollars=0.0))
         if not isinstance(answer, Completion):
             raise ModelRefused(f"{self.name} answered with a {type(answer).__name__}: return a str or a Completion")
         if request.choices is not None and answer.text not in request.choices:

@@ -101,7 +101,6 @@ def read_answer(
                 dollars=dollars,
                 seconds=seconds,
             ),
-            model=answer.get("model") or name,
             prompt_ids=choice.get("prompt_token_ids") or answer.get("prompt_token_ids"),
             output_ids=choice.get("token_ids") or _ids(choice),
             output_logprobs=_logprobs(choice),
