@@ -29,8 +29,8 @@ class _FreshLoader(SourceFileLoader):
         return self.source_to_code(self.get_data(self.path), self.path)
 
 
-def from_module(name: str, attr: str) -> Any:
-    """`attr` (may be dotted) of the importable module `name`; raises EnvError."""
+def from_module(name: str, attr: str, kind: str = "Benchmark") -> Any:
+    """`attr` (may be dotted) of the importable module `name`, which should be a `kind`; raises EnvError."""
     try:
         module = importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -42,11 +42,11 @@ def from_module(name: str, attr: str) -> Any:
         ) from error
     except (Exception, SystemExit) as error:
         raise _broken(f"module '{name}'", error) from error
-    return _attribute(module, attr, f"module '{name}'")
+    return _attribute(module, attr, f"module '{name}'", kind)
 
 
-def from_file(path: Path, attr: str) -> Any:
-    """`attr` of the Python file `path`, run now; raises EnvError."""
+def from_file(path: Path, attr: str, kind: str = "Benchmark") -> Any:
+    """`attr` of the Python file `path`, run now, which should be a `kind`; raises EnvError."""
     if not path.is_file():
         raise EnvError(f"there is no file {path}. Cure: give a Python file, or a folder that holds an env.py.")
     path = path.resolve()
@@ -65,7 +65,7 @@ def from_file(path: Path, attr: str) -> Any:
         if before is not None:
             sys.modules[name] = before
         raise _broken(str(path), error) from error
-    return _attribute(module, attr, str(path))
+    return _attribute(module, attr, str(path), kind)
 
 
 def where_raised(error: BaseException) -> str:
@@ -95,13 +95,13 @@ def _broken(what: str, error: BaseException) -> EnvError:
     )
 
 
-def _attribute(module: ModuleType, attr: str, what: str) -> Any:
+def _attribute(module: ModuleType, attr: str, what: str, kind: str) -> Any:
     value: Any = module
     for part in attr.split("."):
         if not hasattr(value, part):
             raise EnvError(
-                f"{what} has no '{attr}'. Cure: name its Benchmark '{attr}', "
-                f"or say what to take: NAME:ATTR (its Benchmark, or a function that returns one)."
+                f"{what} has no '{attr}'. Cure: name its {kind} '{attr}', "
+                f"or say what to take: NAME:ATTR (its {kind}, or a function that returns one)."
             )
         value = getattr(value, part)
     return value

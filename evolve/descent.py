@@ -26,7 +26,7 @@ class Descent:
 
     def log(self) -> str:
         """The tree as text, what is still open, and which version was chosen."""
-        lines = [self.lineage.log(), "(* best on validation tasks, o kept, x not kept)"]
+        lines = [self.lineage.log(), "(* the last one kept, o kept before, x not kept)"]
         lines += [f"proposal {step}: unusable: {why}" for step, why in self.unusable]
         lines += [f"proposal {step}: not judged yet" for step in self.pending]
         lines.append(f"{'chosen' if self.finished else 'unfinished; the last one kept is'} {self.chosen[:10]}")
@@ -77,9 +77,6 @@ def read_descent(folder: str | os.PathLike[str]) -> Descent:
                 id=change.child, parents=(change.parent,), step=change.step, patch=change.patch, verdict=change.verdict
             )
             lineage.add(node)
-    for one in changes.tree:
-        if one.validation is not None and one.version in lineage:
-            lineage.record(one.version, "validation", one.validation)
     kept = [node.id for node in lineage.nodes() if node.accepted]
     return Descent(
         lineage=lineage,

@@ -8,11 +8,11 @@ look after every pair and stop at will. The mirrored bet against "better by at l
 
 `AlphaLedger` (evolve/alpha.py) extends the guarantee to the many candidates of a run.
 
-What it asks of the caller: pairs are fresh draws (a new task or a new episode, for both arms) in an order fixed
-beforehand, not by who finishes first, and the candidate was not made from these tasks. Sweeping a fixed set of tasks
-in random order, round by round, erred less than drawing with replacement in simulation, but is not covered by the
-proof. An incumbent's old scores are not fresh: with them only the plain union bound (`refund=False`) is left, and
-only for edits made blind to those scores.
+What it asks of the caller: each pair is a fresh task, played by both arms, in an order fixed beforehand and not by who
+finishes first; the candidate was not made from these tasks; and no task judges twice in a run. The guarantee is then
+about the distribution that the tasks are independent draws from. It is not about one finite set of tasks: of n pairs
+drawn from such a set without replacement the wealth at a look fixed beforehand still has mean <= 1 (Maclaurin's
+inequality), but stopping at will is not covered.
 """
 
 import math
@@ -43,7 +43,7 @@ class Verdict(BaseModel):
     mean_difference: float | None
     e_value: float | None = None  # evidence against "no better": 1 is none, 1/alpha is enough
     alpha: float | None = None
-    interval: tuple[float, float] | None = None  # valid at any stopping time; on a sign gate, of P(win) - P(loss)
+    interval: tuple[float, float] | None = None  # valid at any stopping time
     level: float | None = None
 
 
@@ -85,9 +85,8 @@ class _Bet:
 class SequentialPaired:
     """Any-time valid paired test of "the candidate is better".
 
-    `bound` is the largest possible |difference| (the width of the reward range). `statistic` "mean" tests the mean
-    difference; "sign" tests P(win) > P(loss), for unbounded or noisy graded scores. `margin`, in units of the
-    statistic over `bound`, is the gain worth finding: an edit that has it is dropped early with chance <= `beta`.
+    `bound` is the largest possible |difference| (the width of the reward range). `margin`, as a share of it, is the
+    gain worth finding: an edit that has it is dropped early with chance <= `beta`.
     """
 
     alpha: float = 0.05
@@ -95,7 +94,6 @@ class SequentialPaired:
     margin: float = 0.1
     max_pairs: int = 200
     bound: float = 1.0
-    statistic: Literal["mean", "sign"] = "mean"
     max_missing: float = 0.2
     level: float = 0.9  # of `interval`: each end alone holds with 0.95, as an accept at alpha = 0.05 does
     _tally: "_Tally" = field(init=False, repr=False)
@@ -120,13 +118,13 @@ class SequentialPaired:
 
     def look(self, differences: Sequence[float | None]) -> Verdict:
         """Take the next pairs and say accept, reject or undecided; the order inside and across looks is irrelevant."""
-        if self.statistic == "mean" and any(d is not None and abs(d) > self.bound * (1 + 1e-9) for d in differences):
+        if any(d is not None and abs(d) > self.bound * (1 + 1e-9) for d in differences):
             raise ValueError(
                 f"gate {self.name}: a difference in {list(differences)} exceeds bound {self.bound}; set bound to the "
-                "width of the reward range, or use statistic='sign' for unbounded scores"
+                "width of the reward range"
             )
         for d in self._tally.take(differences):
-            value = (d > 0) - (d < 0) if self.statistic == "sign" else max(-1.0, min(1.0, d / self.bound))
+            value = max(-1.0, min(1.0, d / self.bound))
             self._values[value] += 1
             self._for.add(value)
             self._against.add(value)
@@ -147,7 +145,7 @@ class SequentialPaired:
     def interval(self) -> tuple[float, float]:
         """Confidence limits at `level`, valid at any stopping time: the nulls that the bets have not refuted."""
         n = sum(self._values.values())
-        scale = self.bound if self.statistic == "mean" else 1.0
+        scale = self.bound
         if not n:
             return -scale, scale
         centre = math.fsum(value * times for value, times in self._values.items()) / n
@@ -170,11 +168,10 @@ class SequentialPaired:
 
 
 @dataclass
-class Margin:
-    """Accept after `pairs` pairs iff the mean difference is at least `margin`; a negative margin is a tolerance."""
+class Strict:
+    """Accept after `pairs` pairs iff the candidate's mean is higher. Cheap, and noise passes it half of the time."""
 
     pairs: int
-    margin: float = 0.0
     max_missing: float = 0.2
     _tally: "_Tally" = field(init=False, repr=False)
 
@@ -185,15 +182,11 @@ class Margin:
 
     @property
     def name(self) -> str:
-        return "margin"
+        return "strict"
 
     def start(self, alpha: float | None = None) -> Self:
         """A fresh gate with these settings; it makes no claim about error rates, so `alpha` has no effect."""
         return replace(self)
-
-    def passes(self, mean: float) -> bool:
-        """Whether this mean difference is enough."""
-        return mean >= self.margin
 
     def look(self, differences: Sequence[float | None]) -> Verdict:
         """Take the next pairs; undecided until `pairs` were asked for."""
@@ -201,22 +194,9 @@ class Margin:
         mean, done = self._tally.mean, self._tally.asked >= self.pairs
         if not done or mean is None:
             return self._tally.verdict("undecided", f"{self._tally.asked} of {self.pairs} pairs seen", done)
-        passed = self.passes(mean)
+        passed = mean > 0
         reason = f"mean difference {mean:+.4g} is {'' if passed else 'not '}enough"
         return self._tally.verdict("accept" if passed else "reject", reason, done)
-
-
-@dataclass
-class Strict(Margin):
-    """Accept after `pairs` pairs iff the candidate's mean is higher. Cheap, and noise passes it half of the time."""
-
-    @property
-    def name(self) -> str:
-        return "strict"
-
-    def passes(self, mean: float) -> bool:
-        """Whether the mean difference is above 0."""
-        return mean > 0
 
 
 class _Tally:

@@ -1,7 +1,8 @@
 """Every instar knows where it came from: its parents, the patch, the verdict, and so who brought each line.
 
-Parents must be known before children, so the graph cannot have a cycle. The best instar is the one with the best
-validation score, never the last one. The file is rewritten whole and atomically: a crash leaves the old one.
+Parents must be known before children, so the graph cannot have a cycle. Each accepted instar beat its parent by a gate,
+so the last accepted one is what a run has found. The file is rewritten whole and atomically, so that a crash leaves the
+old one.
 """
 
 import difflib
@@ -9,16 +10,12 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from evolve.gate import Verdict
 from evolve.patch import Patch, lines, opened
-from evolve.stats import Mean
-
-if TYPE_CHECKING:
-    import networkx
 
 #: Version of the JSON form; a newer one is refused.
 FORMAT = 1
@@ -27,7 +24,7 @@ FilesOf = Callable[[str], Mapping[str, str]]
 
 
 class Instar(BaseModel):
-    """One harness version: `id` is its content hash, `scores` its mean by split; a root has no parent and no patch."""
+    """One harness version: `id` is its content hash; a root has no parent and no patch."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -36,7 +33,6 @@ class Instar(BaseModel):
     step: int = 0
     patch: Patch | None = None
     verdict: Verdict | None = None
-    scores: dict[str, Mean] = Field(default_factory=dict)
 
     @property
     def accepted(self) -> bool:
@@ -74,51 +70,16 @@ class Lineage:
             raise ValueError(f"instar '{node.id}' has parents that are not in the lineage: {', '.join(unknown)}")
         self._nodes[node.id] = node
 
-    def record(self, version: str, split: str, score: Mean) -> Instar:
-        """Put a (new) score of `version` on `split` on record."""
-        node = self[version]
-        self._nodes[version] = node.model_copy(update={"scores": {**node.scores, split: score}})
-        return self._nodes[version]
-
-    def best(self, split: str = "validation") -> Instar:
-        """The accepted instar with the highest mean on `split`, the oldest of equals; ValueError if none has one."""
-        scored = [
-            (score.mean, node)
-            for node in self._nodes.values()
-            if node.accepted and (score := node.scores.get(split)) is not None and score.mean is not None
-        ]
-        if not scored:
-            raise ValueError(f"no accepted instar has a score on split '{split}'; record one first")
-        return max(scored, key=lambda pair: pair[0])[1]
-
-    def path_to_root(self, version: str) -> tuple[Instar, ...]:
-        """`version`, its first parent, and so on to a root."""
-        path = [self[version]]
-        while path[-1].parents:
-            path.append(self[path[-1].parents[0]])
-        return tuple(path)
-
-    def graph(self) -> "networkx.DiGraph[str]":
-        """The DAG with edges parent -> child and each Instar as node attribute `instar`."""
-        import networkx
-
-        graph: networkx.DiGraph[str] = networkx.DiGraph()
-        for node in self._nodes.values():
-            graph.add_node(node.id, instar=node)
-            graph.add_edges_from((parent, node.id) for parent in node.parents)
-        return graph
-
     def blame(self, version: str, path: str, files_of: FilesOf) -> list[tuple[str, str]]:
         """(line, id of the instar that introduced it) for each line of a file of `version`.
 
         A line of a merge belongs to the first parent that has it. ValueError if the version has no such file.
         """
-        import networkx
-
         if path not in files_of(self[version].id):
             raise ValueError(f"instar '{version}' has no file '{path}'")
-        graph = self.graph()
-        family = graph.subgraph(networkx.ancestors(graph, version) | {version})
+        family = {version}
+        for one in reversed(self._nodes):  # children come before their parents
+            family.update(self._nodes[one].parents if one in family else ())
         origin: dict[str, list[str]] = {}
         text: dict[str, list[str]] = {}
         for one in self._nodes:  # insertion order is topological
@@ -135,12 +96,9 @@ class Lineage:
             origin[one] = [owner or one for owner in owners]
         return [(line.removesuffix("\n"), owner) for line, owner in zip(text[version], origin[version], strict=True)]
 
-    def log(self, split: str = "validation") -> str:
-        """The tree as text, children under their first parent; * marks the best on `split`, x what was not kept."""
-        try:
-            best = self.best(split).id
-        except ValueError:
-            best = ""
+    def log(self) -> str:
+        """The tree as text, children under their first parent; * marks the last accepted, x what was not kept."""
+        head = next((node.id for node in reversed(self._nodes.values()) if node.accepted), "")
         children: dict[str, list[Instar]] = {}
         for node in self._nodes.values():
             children.setdefault(node.parents[0] if node.parents else "", []).append(node)
@@ -148,7 +106,7 @@ class Lineage:
         stack = [(node, 0) for node in reversed(children.get("", []))]
         while stack:
             node, depth = stack.pop()
-            rows.append("  " * depth + _row(node, split, best))
+            rows.append("  " * depth + _row(node, head))
             stack += [(child, depth + 1) for child in reversed(children.get(node.id, []))]
         return "\n".join(rows)
 
@@ -188,12 +146,10 @@ class Lineage:
             raise ValueError(f"cannot read the lineage in {path}: {error}") from error
 
 
-def _row(node: Instar, split: str, best: str) -> str:
-    mark = "*" if node.id == best else "o" if node.accepted else "x"
-    score = node.scores.get(split)
-    shown = "" if score is None or score.mean is None else f" {score.mean:.3f}"
-    hypothesis = " ".join(node.patch.hypothesis.split()) if node.patch else ""
+def _row(node: Instar, head: str) -> str:
+    mark = "*" if node.id == head else "o" if node.accepted else "x"
+    hypothesis = node.patch.hypothesis if node.patch else ""
     what = f" {hypothesis}" if hypothesis else " root" if not node.parents else ""
     merged = f" (merges {', '.join(parent[:10] for parent in node.parents[1:])})" if len(node.parents) > 1 else ""
     why = f" [{node.verdict.decision}: {node.verdict.reason}]" if node.verdict else ""
-    return f"{mark} {node.id[:10]} step {node.step}{shown}{what}{merged}{why}"
+    return f"{mark} {node.id[:10]} step {node.step}{what}{merged}{why}"

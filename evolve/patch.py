@@ -8,13 +8,13 @@ propose; the hypothesis and the ids of the evidence travel with it.
 import difflib
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-#: Version of the JSON form; a newer one is refused.
-FORMAT = 1
+#: Characters of a reason that goes into every later prompt.
+MAX_LINE = 300
 
 
 class PatchError(ValueError):
@@ -65,13 +65,18 @@ Edit = Annotated[ReplaceFile | ReplaceText | AddFile | DeleteFile, Field(discrim
 
 
 class Patch(BaseModel):
-    """Edits in order, why they should help, and the ids of the trajectories that suggested them."""
+    """Edits in order, why they should help (one line), and the ids of the trajectories that suggested them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     edits: tuple[Edit, ...] = Field(min_length=1)
     hypothesis: str = ""
     evidence: tuple[str, ...] = ()
+
+    @field_validator("hypothesis")
+    @classmethod
+    def _in_one_line(cls, hypothesis: str) -> str:
+        return one_line(hypothesis)
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -82,15 +87,6 @@ class Patch(BaseModel):
         """Hash of the edits alone: the same change for another reason is still the same change."""
         edits = [edit.model_dump(mode="json") for edit in self.edits]
         return hashlib.sha256(json.dumps(edits, sort_keys=True, ensure_ascii=True).encode()).hexdigest()
-
-    def to_json(self) -> str:
-        """Text for disk, with the format's version."""
-        return json.dumps({"format": "instar-patch", "version": FORMAT, **self.model_dump(mode="json")})
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read what `to_json` wrote; ValueError for anything else."""
-        return cls.model_validate(opened(text, "instar-patch", FORMAT))
 
 
 def apply(files: Mapping[str, str], patch: Patch, *, max_growth: int | None = None) -> dict[str, str]:
@@ -125,25 +121,6 @@ def apply(files: Mapping[str, str], patch: Patch, *, max_growth: int | None = No
     return after
 
 
-def between(
-    before: Mapping[str, str], after: Mapping[str, str], hypothesis: str = "", evidence: Sequence[str] = ()
-) -> Patch:
-    """The patch, in whole files, that turns `before` into `after`; ValueError if they are equal."""
-    edits: list[Edit] = []
-    for path in sorted(before.keys() | after.keys()):
-        if path not in after:
-            edits.append(DeleteFile(path=path, before=text_hash(before[path])))
-        elif path not in before:
-            edits.append(AddFile(path=path, new=after[path]))
-        elif before[path] != after[path]:
-            edits.append(ReplaceFile(path=path, new=after[path], before=text_hash(before[path])))
-    if not edits:
-        raise ValueError("nothing was changed: a patch needs at least one edit")
-    # Deletions first, so that a file may make room for a folder of its name.
-    edits.sort(key=lambda edit: edit.kind != "delete_file")
-    return Patch(edits=tuple(edits), hypothesis=hypothesis, evidence=tuple(evidence))
-
-
 def diff(before: Mapping[str, str], after: Mapping[str, str]) -> str:
     """Unified diff of two folders, as git shows it; '' when equal."""
     out: list[str] = []
@@ -159,6 +136,12 @@ def lines(text: str) -> list[str]:
     """Split after each newline only, and keep it: other line breaks are part of a line."""
     parts = text.split("\n")
     return [part + "\n" for part in parts[:-1]] + ([parts[-1]] if parts[-1] else [])
+
+
+def one_line(text: str, most: int = MAX_LINE) -> str:
+    """`text` on one line of at most `most` characters: no line break, nothing invisible, no control character."""
+    text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def text_hash(text: str) -> str:

@@ -12,12 +12,13 @@ from typing import Protocol
 
 from evolve.lab import Lab
 from evolve.ledger import Ledger
-from evolve.patch import AddFile, Edit, Patch, ReplaceFile
+from evolve.patch import AddFile, Edit, Patch, ReplaceFile, one_line
 from evolve.view import View, select, transcript
 from harness.folder import Harness
 from harness.model import ContextOverflow
 from harness.prompt import fill
 from harness.trajectory import Trajectory
+from memory.item import clean
 
 
 class ProposalError(Exception):
@@ -39,6 +40,7 @@ class Proposer(Protocol):
 
 
 _REPLY = re.compile(r"<file path=\"(?P<path>[^\"\n]+)\">\n?(?P<text>.*?)</file>", re.DOTALL)
+_HOLE = re.compile(r"\{\{[a-z_][a-z0-9_]*\}\}|\{[a-z_][a-z0-9_]*\}")
 _WHY = re.compile(r"<hypothesis>(.*?)</hypothesis>", re.DOTALL)
 
 
@@ -81,15 +83,13 @@ class Rewriter:
         for reply in _REPLY.finditer(answer):
             path, text = reply["path"].strip(), reply["text"]
             if not _editable(path):
-                raise ProposalError(f"{path} may not be edited: a proposer may change prompts/*.md only")
+                raise ProposalError(f"{one_line(path, 80)} may not be edited: a proposer may change prompts/*.md only")
             if parent.files.get(path) != text:
                 edits.append(ReplaceFile(path=path, new=text) if path in parent.files else AddFile(path=path, new=text))
         if not edits:
             raise ProposalError('the answer has no changed file of the form <file path="prompts/NAME.md">...</file>')
         why = _WHY.search(answer)
-        return Patch(
-            edits=tuple(edits), hypothesis=why[1].strip() if why else "", evidence=tuple(t.id for t in evidence)
-        )
+        return Patch(edits=tuple(edits), hypothesis=why[1] if why else "", evidence=tuple(t.id for t in evidence))
 
 
 @dataclass
@@ -114,7 +114,7 @@ class Composer:
         steps, evidence = self._draw(good, lab.stream(step, "compose"))
         layout = parent.prompts.get("memory", "{key}\n{body}\n\n")
         text = "".join(fill(layout, {"key": situation, "body": move}) for situation, move in steps)
-        text = text.replace("{", "(").replace("}", ")")  # a placeholder may not come in from the world
+        text = literal(clean(text))  # what the world says is neither a placeholder nor a reason to fail
         edit: Edit = (
             ReplaceFile(path=self.path, new=text) if self.path in parent.files else AddFile(path=self.path, new=text)
         )
@@ -137,6 +137,11 @@ class Composer:
             steps = new | steps  # the first chosen comes last, next to the present situation
             evidence.append(chosen.id)
         return list(steps)[-self.size :], tuple(evidence)
+
+
+def literal(text: str) -> str:
+    """`text` as a prompt file must have it to print it: what would be read as a placeholder gets braces around it."""
+    return _HOLE.sub(r"{\g<0>}", text)
 
 
 def _editable(path: str) -> bool:

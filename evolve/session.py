@@ -19,7 +19,7 @@ from evolve.evolver import Outcome
 from evolve.evolver import evolve as _evolve
 from evolve.lab import Lab, scores
 from evolve.pairing import compare_runs as compare_runs
-from evolve.recipes import Recipe
+from evolve.recipes import Recipe, settings_of
 from evolve.recipes import recipe as _recipe
 from evolve.setup import Setup, digest
 from evolve.stats import Mean, PassRates, mean_interval, pass_rates
@@ -121,14 +121,14 @@ def evolve(
     call was cut off. Raises HarnessError, EnvError, ModelRefused, RunStopped, JournalError or ValueError.
     """
     setup = Setup(_loaded(harness), env, model, options, seed, concurrency)
-    chosen = _recipe(recipe, **(settings or {})) if isinstance(recipe, str) else recipe
+    chosen = _recipe(recipe, **(settings or {}))
     limit = Budget.parse(budget or "")
     setup.check_price(limit.dollars)
     benchmark = setup.benchmark()
     benchmark.tasks("train", 1)  # a missing split is an error now, not after an hour
     exam = benchmark.sample(split, n) if n is not None else benchmark.sample(split)[:_EXAM]
     plan = setup.plan(
-        "evolve", benchmark, exam, split=split, n=len(exam), recipe=chosen.name, settings=_settings_of(chosen), budget=budget,
+        "evolve", benchmark, exam, split=split, n=len(exam), recipe=chosen.name, settings=settings_of(chosen), budget=budget,
         proposer=proposer, proposer_options=dict(proposer_options or {}),
     )  # fmt: skip
     answering = setup.connect()  # a wrong name or a missing file is an error before anything is written
@@ -246,9 +246,3 @@ def _claim(journal: Journal, plan: dict[str, Any], setup: Setup) -> None:
             f"{journal.folder}: holds another run (it differs in {', '.join(different)}). "
             "Cure: choose another folder with --out"
         )
-
-
-def _settings_of(chosen: Recipe) -> dict[str, Any]:
-    """All settings of a recipe, defaults included: a default that changes is another run."""
-    fields: dict[str, Any] = chosen.__dataclass_fields__  # type: ignore[attr-defined]
-    return {name: getattr(chosen, name) for name, field in fields.items() if field.init}

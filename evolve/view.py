@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from typing import Literal
 
 from harness.trajectory import Trajectory
+from memory.item import clean
 
 View = Literal["failures", "successes", "both"]
+_CUT = "\n[...]\n"
 
 
 def select(view: View, trajectories: Sequence[Trajectory], success_at: float) -> list[Trajectory]:
@@ -31,6 +33,8 @@ def transcript(trajectory: Trajectory, limit: int = 3000) -> str:
         trajectory.final,
         f"Score: {trajectory.score} ({trajectory.status}{': ' + trajectory.reason if trajectory.reason else ''})",
     ]
-    text = "\n".join(lines)
-    half = limit // 2
-    return text if len(text) <= limit else f"{text[:half]}\n[...]\n{text[-half:]}"
+    text = clean("\n".join(lines))
+    if len(text) <= limit:
+        return text
+    half = (limit - len(_CUT)) // 2
+    return f"{text[:half]}{_CUT}{text[len(text) - half :]}" if half > 0 else text[:limit]

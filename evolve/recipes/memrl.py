@@ -9,31 +9,49 @@ Deviations. Step unit, for models too small to use a whole example: each step th
 the last step before success; only items whose move was taken are credited. Before the first round a policy that picks
 moves at random explores (no model, no cost), because a model that never succeeds has nothing to learn from; `explore =
 0` turns it off. A memory whose agent did not beat its control over all rounds, each played before it taught anything,
-is not kept. Whole episodes (`unit = "episode"`) are as in the source; a proposer, if given, reflects on failures.
+is not kept. Whole episodes (`unit = "episode"`) are as in the source, a task joining the key of one that an earlier
+round remembered from a cosine of .9 on; only what the harness can show of them is kept, the middle cut out. A proposer,
+if given, reflects on failures.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import field
+from typing import TYPE_CHECKING
 
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
+
+from evolve.budget import BudgetExhausted
 from evolve.gate import Strict
 from evolve.lab import Lab, paired_differences
+from evolve.recipes.explore import explore
 from evolve.source import Stream
 from evolve.view import transcript
-from harness.agent import Agent, Player, PolicyPlayer
+from harness.agent import Agent, Player
+from harness.runner import ProposerStopped
 from harness.trajectory import Trajectory, Turn
 
+if TYPE_CHECKING:
+    from memory import Item
 
-@dataclass
+
+#: Characters of an episode that are worth showing, however much room there is.
+MAX_BODY = 3000
+
+
+@dataclass(config=ConfigDict(extra="forbid", allow_inf_nan=False))
 class MemRL:
     """Memory learning. `explore` random episodes, then `rounds` of `batch`; `alpha` and `discount` as above."""
 
-    explore: int = 400
-    rounds: int = 3
-    batch: int = 12
-    alpha: float = 0.3
-    discount: float = 0.9
+    explore: int = Field(default=400, ge=0)
+    rounds: int = Field(default=3, ge=0)
+    batch: int = Field(default=12, ge=1)
+    alpha: float = Field(default=0.3, gt=0, le=1)
+    discount: float = Field(default=0.9, ge=0, le=1)
     name: str = field(default="memrl", init=False)
-    _differences: list[float | None] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        self._differences: list[float | None] = []
 
     @property
     def source(self) -> Stream:
@@ -42,15 +60,15 @@ class MemRL:
 
     async def begin(self, lab: Lab) -> None:
         """Explore with random moves, and remember what happened to succeed."""
+        if lab.harness.settings.memory.policy == "none":
+            raise ValueError(
+                'recipe memrl evolves a memory, but the harness recalls nothing: it says [memory] policy = "none". '
+                'Cure: policy = "memrl" in harness.toml'
+            )
+        self.__post_init__()  # one recipe may run twice
         lab.store  # noqa: B018 - a memory exists from the start, also where nothing is learnt
-        if not self.explore or lab.harness.settings.control.loop != "choice":
-            return
-        pool = lab.benchmark.sample("train")
-        batch = [(pool[at % len(pool)], at // len(pool)) for at in range(self.explore)]
-        wanderer = PolicyPlayer("wander", lab.harness)
-        lab.say(f"exploring: {self.explore} episodes of random moves, no model calls")
-        found = await lab.learn_from(wanderer, batch, phase="explore", arm="wander")
-        self._store(lab, found, "explore")
+        if found := await explore(lab, self.explore):
+            self._store(lab, found, "explore")
 
     def player(self, lab: Lab) -> Player:
         """The unchanged harness, with its memory."""
@@ -103,36 +121,37 @@ class MemRL:
         return out[::-1]
 
     def _store(self, lab: Lab, trajectories: Sequence[Trajectory], key: str) -> None:
-        from memory import Item, QRule, Stats
+        from memory import QRule
 
         scored = [t for t in trajectories if t.score is not None]
         good = [t for t in scored if (t.score or 0.0) >= lab.benchmark.success_at]
-        items: dict[str, Item] = {}
         again: list[tuple[str, float]] = []
         if lab.harness.settings.memory.unit == "episode":
-            for t in good:
-                item = Item.make("experience", lab.scope, t.goal, transcript(t), provenance=(t.id,))
-                items[item.id] = item
+            items = _merged(_whole(lab, "experience", t) for t in good)
         else:
-            for t in scored:
-                for turn, worth in zip(t.turns, self._returns(t.turns), strict=True):
-                    if worth <= 0 or turn.invalid or not turn.situation:
-                        continue
-                    stats = Stats(utility=worth)
-                    item = Item.make("step", lab.scope, turn.situation, turn.move, provenance=(t.id,), stats=stats)
-                    if item.id in items or lab.store.get(item.id) is not None:
-                        again.append((item.id, worth))
-                    first = items.setdefault(item.id, item)  # of a known item, put() keeps the stats
-                    if t.id not in first.provenance:
-                        items[item.id] = first.model_copy(update={"provenance": (*first.provenance, t.id)})
-        new = lab.remember(list(items.values()), key=key)
+            steps = [step for t in scored for step in self._steps(lab, t)]
+            items = _merged(steps)
+            new = {item.id for item in items} - lab.store.get_many([item.id for item in items]).keys()
+            for step in steps:
+                if step.id in new:
+                    new.remove(step.id)  # the first brings its worth with it
+                else:
+                    again.append((step.id, step.stats.utility))
+        added = lab.remember(items, key=key)
         lab.store.credit(again, QRule(alpha=self.alpha))
-        lab.say(f"{key}: {len(good)} successes of {len(trajectories)} taught {new} new items; {len(lab.store)} known")
+        lab.say(f"{key}: {len(good)} successes of {len(trajectories)} taught {added} new items; {len(lab.store)} known")
+
+    def _steps(self, lab: Lab, trajectory: Trajectory) -> "Iterable[Item]":
+        """The steps that led to reward, each worth what followed it."""
+        from memory import Item, Stats
+
+        for turn, worth in zip(trajectory.turns, self._returns(trajectory.turns), strict=True):
+            if worth > 0 and not turn.invalid and turn.situation:
+                stats = Stats(utility=worth)
+                yield Item.make("step", lab.scope, turn.situation, turn.move, provenance=(trajectory.id,), stats=stats)
 
     async def _reflect(self, lab: Lab, number: int, trajectories: Sequence[Trajectory]) -> None:
-        from memory import Item
-
-        items = []
+        items, stopped = [], None
         for trajectory in trajectories:
             if trajectory.score is None or trajectory.score >= lab.benchmark.success_at:
                 continue
@@ -140,6 +159,43 @@ class MemRL:
                 "An agent failed at this task. In at most three sentences, say what went wrong and what to do instead "
                 f"next time. Name no object that only this task has.\n\n{transcript(trajectory)}"
             )
-            text = await lab.ask(question, key=f"reflect/{trajectory.id}", max_tokens=200)
-            items.append(Item.make("reflection", lab.scope, trajectory.goal, text, provenance=(trajectory.id,)))
-        lab.remember(items, key=f"reflections-{number}")
+            try:
+                text = await lab.ask(question, key=f"reflect/{trajectory.id}", max_tokens=200)
+            except BudgetExhausted as exhausted:
+                stopped = exhausted
+                break
+            items.append(_whole(lab, "reflection", trajectory, text))
+        lab.remember(_merged(items), key=f"reflections-{number}")
+        if stopped is not None:
+            raise ProposerStopped(str(stopped)) from stopped
+
+
+def _whole(lab: Lab, kind: str, trajectory: Trajectory, text: str | None = None) -> "Item":
+    """`text` on a whole episode, or its transcript, under the key of a task like it, cut to the room a prompt has."""
+    from memory import Item, Retriever
+
+    key = Retriever(lab.store).shared_key(trajectory.goal, scope=lab.scope, kind=kind)
+    room = min(MAX_BODY, _room(lab, key))
+    body = transcript(trajectory, room) if text is None else text[:room]
+    return Item.make(kind, lab.scope, key, body, provenance=(trajectory.id,))
+
+
+def _room(lab: Lab, key: str) -> int:
+    """How many characters of a body the harness can show under `key`, in one item that has all of the room."""
+
+    def shown(body: str) -> int:
+        values = {"key": key, "body": body}
+        return len(lab.harness.render("memory", values) if "memory" in lab.harness.prompts else f"{key}\n{body}\n\n")
+
+    each = max(1, shown("x") - shown(""))
+    return max(0, lab.harness.settings.memory.tokens * 4 - shown("")) // each
+
+
+def _merged(items: "Iterable[Item]") -> "list[Item]":
+    """Each item once, in order, with all that taught it."""
+    merged: dict[str, Item] = {}
+    for item in items:
+        first = merged.setdefault(item.id, item)
+        taught = dict.fromkeys((*first.provenance, *item.provenance))
+        merged[item.id] = first.model_copy(update={"provenance": tuple(taught)})
+    return list(merged.values())

@@ -1,57 +1,68 @@
 """`reflect`: a proposer edits the prompts from what happened, and a sequential paired test on fresh tasks decides.
 
 Source: reflective prompt evolution as in GEPA (propose from a minibatch, keep what is better); the gate is ours.
-Deviations: an edit is judged on validation tasks it was not made from, in pairs that share task and seed, by a test
-that may stop at any time and whose error holds over all edits of the run (`evolve/gate.py`); one line of descent, no
-Pareto pool yet. What is returned is the best by validation, the unedited harness included.
+Deviations: an edit is judged on validation tasks, which no proposer sees, in pairs that share task and seed; one line
+of descent, no Pareto pool yet. What is returned is the last version that was accepted, or the unedited harness.
+
+What holds: each task of the valid split judges at most one edit of a run, in an order that was drawn before the first
+edit, and the split's tasks being independent draws, any useless edit is accepted in a run with a chance of at most
+`alpha` (`evolve/gate.py`, `evolve/alpha.py`), however often one looks. When no such task is left, the run ends: a task
+played twice is no second draw, and at temperature 0 hardly more than a copy.
 """
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
+
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
 
 from envs import Task
 from evolve.alpha import AlphaLedger
+from evolve.budget import BudgetExhausted
 from evolve.gate import SequentialPaired, Verdict
-from evolve.lab import Lab, scores
+from evolve.lab import Lab, paired_differences
 from evolve.ledger import Ledger
 from evolve.lineage import Instar, Lineage
 from evolve.patch import Patch, PatchError, apply
 from evolve.propose import Composer, NoEvidence, ProposalError, Proposer, Rewriter
+from evolve.recipes.explore import explore
 from evolve.source import Stream
 from evolve.view import View
-from harness.agent import Agent, Player, PolicyPlayer
+from harness.agent import Agent, Player
 from harness.folder import Harness
 from harness.runner import ProposerStopped
 from harness.settings import HarnessError
 from harness.trajectory import Trajectory
 
+_NONE_LEFT = "no fresh validation task is left"
 
-@dataclass
+
+@dataclass(config=ConfigDict(extra="forbid", allow_inf_nan=False))
 class Reflect:
     """Prompt evolution. `proposer`: "rewrite" asks a model, "compose" needs none, "auto" asks one if one was given."""
 
-    rounds: int = 6
-    batch: int = 8
-    explore: int = 200  # random episodes for the composer; the rewriter needs none
+    rounds: int = Field(default=6, ge=1)
+    batch: int = Field(default=8, ge=1)
+    explore: int = Field(default=200, ge=0)  # random episodes for the composer; the rewriter needs none
     proposer: Literal["auto", "rewrite", "compose"] = "auto"
     view: View = "failures"
-    max_pairs: int = 40
-    look: int = 8  # pairs between two looks of the gate
-    alpha: float = 0.05
-    growth: int = 6000  # characters an edit may add
-    validate: int = 24
-    patience: int = 3  # unusable proposals in a row that end the run
+    max_pairs: int = Field(default=40, ge=1)
+    look: int = Field(default=8, ge=1)  # pairs between two looks of the gate
+    alpha: float = Field(default=0.05, gt=0, lt=1)
+    growth: int = Field(default=6000, ge=0)  # characters an edit may add
+    patience: int = Field(default=3, ge=1)  # unusable proposals in a row that end the run
     name: str = field(default="reflect", init=False)
-    lineage: Lineage = field(default_factory=Lineage, init=False)
-    ledger: Ledger = field(default_factory=Ledger, init=False)
-    _best: Harness | None = field(default=None, init=False)
-    _files: dict[str, Harness] = field(default_factory=dict, init=False)
-    _seen: list[Trajectory] = field(default_factory=list, init=False)
-    _unusable: int = field(default=0, init=False)
-    _cursor: int = field(default=0, init=False)
-    _alphas: AlphaLedger = field(default_factory=AlphaLedger, init=False)
+
+    def __post_init__(self) -> None:
+        self._lineage, self._ledger = Lineage(), Ledger()
+        self._alphas = AlphaLedger(self.alpha, planned=self.rounds)
+        self._best: Harness | None = None
+        self._files: dict[str, Harness] = {}
+        self._seen: list[Trajectory] = []
+        self._fresh: list[Task] = []  # validation tasks that have judged nothing yet
+        self._unusable = 0
 
     @property
     def source(self) -> Stream:
@@ -68,17 +79,19 @@ class Reflect:
             raise ValueError(
                 "recipe reflect with proposer = rewrite asks a model, and none was given. Cure: --proposer MODEL"
             )
-        self._fresh(lab)  # too few validation tasks are an error now, not after an hour
-        self._alphas = AlphaLedger(self.alpha)
+        self.__post_init__()  # one recipe may run twice
+        valid = lab.benchmark.tasks("valid")
+        if not valid:  # an error now, not after an hour
+            raise ValueError(
+                f"benchmark {lab.benchmark.name}: the valid split has no tasks, so nothing can judge an edit. "
+                "Cure: give it some, the more the better"
+            )
+        self._fresh = lab.stream("gate").sample(valid, len(valid))
         self._best = lab.harness
         self._files[lab.harness.version] = lab.harness
-        self.lineage.add(Instar(id=lab.harness.version))
-        if self._maker(lab).name == "compose" and self.explore and lab.harness.settings.control.loop == "choice":
-            pool = lab.benchmark.sample("train")
-            batch = [(pool[at % len(pool)], at // len(pool)) for at in range(self.explore)]
-            lab.say(f"exploring: {self.explore} episodes of random moves, no model calls")
-            wanderer = PolicyPlayer("wander", lab.harness)
-            self._seen += await lab.learn_from(wanderer, batch, phase="explore", arm="wander")
+        self._lineage.add(Instar(id=lab.harness.version))
+        if self._maker(lab).name == "compose":
+            self._seen += await explore(lab, self.explore)
 
     def player(self, lab: Lab) -> Player:
         """The best harness so far, without memory."""
@@ -95,8 +108,10 @@ class Reflect:
             lab.say(f"proposal {number}: not made, the budget pays no trial of it")
             return
         try:
-            patch = await maker.propose(lab, number, parent, seen, self.ledger)
+            patch = await maker.propose(lab, number, parent, seen, self._ledger)
             child = self._child(parent, patch, number)
+        except BudgetExhausted as exhausted:
+            raise ProposerStopped(str(exhausted)) from exhausted
         except (ProposalError, PatchError, HarnessError) as error:
             self._unusable += not isinstance(error, NoEvidence)
             lab.record("proposal", {"step": number, "parent": parent.version, "unusable": str(error)}, key=str(number))
@@ -112,7 +127,7 @@ class Reflect:
         verdict = await self._judge(lab, number, parent, child)
         lab.record("verdict", verdict.model_dump(mode="json"), key=str(number))
         lab.say(f"proposal {number}: {verdict.decision}: {verdict.reason}")
-        self.ledger.add(
+        self._ledger.add(
             patch,
             parent=parent.version,
             step=number,
@@ -120,79 +135,53 @@ class Reflect:
             reason=verdict.reason,
             gain=verdict.mean_difference,
         )
-        if child.version not in self.lineage:
-            self.lineage.add(
+        if child.version not in self._lineage:
+            self._lineage.add(
                 Instar(id=child.version, parents=(parent.version,), step=number, patch=patch, verdict=verdict)
             )
         self._files[child.version] = child
         if verdict.decision == "accept":
             self._best = child
-        self.lineage.save(lab.folder / "lineage.json")
+        self._lineage.save(lab.folder / "lineage.json")
+        if not self._fresh and number + 1 < self.rounds:
+            raise ProposerStopped(f"{_NONE_LEFT}, so no further edit can be judged")
 
     async def choose(self, lab: Lab) -> Agent:
-        """The accepted version (or the root) with the best mean on common validation tasks, the oldest of equals."""
-        kept = [node for node in self.lineage.nodes() if node.accepted]
-        calls = lab.agent().calls(lab.benchmark)
-        if len(kept) > 1 and _paid(lab, calls) < len(kept) * self.validate:
-            lab.say("the budget does not pay a comparison of the accepted versions: the last one is returned")
-        elif len(kept) > 1:
-            tasks = [(task, 0) for task in lab.benchmark.tasks("valid")[-self.validate :]]
-            for node in kept:
-                agent = lab.agent(self._files[node.id])
-                self.lineage.record(
-                    node.id, "validation", lab.mean(await lab.rollouts(agent, tasks, phase="validate", arm=node.id))
-                )
-            self._best = self._files[self.lineage.best().id]
-        self.lineage.save(lab.folder / "lineage.json")
+        """The last accepted version, or the root: each accepted one beat the one before it on fresh tasks."""
+        self._lineage.save(lab.folder / "lineage.json")
         return lab.agent(self._best)
 
     def _child(self, parent: Harness, patch: Patch, number: int) -> Harness:
-        if known := self.ledger.seen(patch, parent.version):
+        if known := self._ledger.seen(patch, parent.version):
             raise ProposalError(f"this very edit was tried before ({known.decision}: {known.reason})")
         try:
             files = apply(parent.files, patch, max_growth=self.growth)
             child = Harness.from_files(files, where=f"proposal on {parent.version}")
         except (PatchError, HarnessError) as error:
-            self.ledger.add(patch, parent=parent.version, step=number, decision="failed", reason=str(error))
+            self._ledger.add(patch, parent=parent.version, step=number, decision="failed", reason=str(error))
             raise
         if child.version in self._files:
             raise ProposalError(f"the edit leads back to a version that was tried before ({child.version})")
         return child
 
-    def _fresh(self, lab: Lab) -> list[Task]:
-        """Validation tasks for the gate: all but the last ones, on which the accepted versions are compared."""
-        fresh = lab.benchmark.tasks("valid")[: -self.validate or None]
-        if not fresh:
-            raise ValueError(
-                f"benchmark {lab.benchmark.name}: the valid split has no more than {self.validate} tasks. "
-                "Cure: a smaller 'validate'"
-            )
-        return fresh
-
     async def _judge(self, lab: Lab, number: int, parent: Harness, child: Harness) -> Verdict:
-        """Look after every few fresh validation pairs, until the gate has its verdict or the budget ends."""
+        """Look after every few fresh validation pairs, until the gate has its verdict, or tasks or budget end."""
         low, high = lab.benchmark.reward_range
-        fresh, calls = self._fresh(lab), lab.agent().calls(lab.benchmark)
-        gate = SequentialPaired(max_pairs=min(self.max_pairs, len(fresh)), bound=high - low).start(self._alphas.next())
+        calls = lab.agent().calls(lab.benchmark)
+        gate = SequentialPaired(max_pairs=self.max_pairs, bound=high - low).start(self._alphas.next())
         at, verdict = 0, gate.look([])
         while not verdict.final:
-            size = min(self.look, gate.max_pairs - at, _paid(lab, calls) // 2)
+            size = min(self.look, self.max_pairs - at, len(self._fresh), _paid(lab, calls) // 2)
             if size < 1:
-                verdict = verdict.model_copy(
-                    update={"final": True, "reason": f"the budget ended first; {verdict.reason}"}
-                )
+                why = "the budget ended first" if self._fresh else _NONE_LEFT
+                verdict = verdict.model_copy(update={"final": True, "reason": f"{why}; {verdict.reason}"})
                 break
-            pairs = [
-                (fresh[(self._cursor + at + i) % len(fresh)], (self._cursor + at + i) // len(fresh))
-                for i in range(size)
-            ]
+            pairs, self._fresh = [(task, 0) for task in self._fresh[:size]], self._fresh[size:]
             at += size
             phase = f"gate-{number}-{at}"
-            new = scores(await lab.rollouts(lab.agent(child), pairs, phase=phase, arm="candidate"))
-            old = scores(await lab.rollouts(lab.agent(parent), pairs, phase=phase, arm="incumbent"))
-            gaps = [(new[task.id, n], old[task.id, n]) for task, n in pairs]
-            verdict = gate.look([None if a is None or b is None else a - b for a, b in gaps])
-        self._cursor += at
+            new = await lab.judge_on(lab.agent(child), pairs, phase=phase, arm="candidate")
+            old = await lab.judge_on(lab.agent(parent), pairs, phase=phase, arm="incumbent")
+            verdict = gate.look(paired_differences(new, old))
         self._alphas.settle(verdict.decision == "accept")
         return verdict
 

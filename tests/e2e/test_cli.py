@@ -152,8 +152,6 @@ def test_evolving_prompts_without_a_proposer_proposes_and_judges(place: Path) ->
         "batch=4",
         "--set",
         "max_pairs=12",
-        "--set",
-        "validate=6",
     )
     command = ("evolve", "agent", "--recipe", "reflect", "--model", IMITATE, *small, "--n", "8", "--out", "runs/r")
     answer = found(place, *command)
@@ -246,7 +244,7 @@ def test_a_memory_is_listed_searched_shown_and_forgotten(evolved: Path, tmp_path
         (("evolve", "agent", "--recipe", "magic"), "memrl, reflect"),
         (("evolve", "agent", "--set", "speed=5"), "explore"),
         (("evolve", "agent", "--set", "rounds=many"), "rounds is 'many'"),
-        (("evolve", "agent", "--set", "rounds=-1"), "below 0"),
+        (("evolve", "agent", "--set", "rounds=-1"), "greater than or equal to 0"),
         (("evolve", "agent", "--set", "rounds"), "key=value"),
         (("evolve", "agent", "--recipe", "reflect", "--set", "proposer=rewrite"), "--proposer MODEL"),
         (("run", "agent", "--memory", "nowhere"), "nowhere"),

@@ -44,7 +44,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A place with one evolution of files that kept a change and rejected one, one of a memory, and a benchmark run."""
     place = furnish(tmp_path_factory.mktemp("lineage"))
     (place / "world.py").write_text(WORLD)
-    judged = ("--set", "rounds=2", "--set", "batch=4", "--set", "max_pairs=24", "--set", "validate=6", "--n", "8")
+    judged = ("--set", "rounds=2", "--set", "batch=4", "--set", "max_pairs=24", "--n", "8")
     maker = ("--recipe", "reflect", "--set", "view=both", "--proposer", "scripted:world.py:adviser")
     found(place, "evolve", "agent", *PLAYERS, *maker, *judged, "--out", "runs/files")
     memory = ("--set", "explore=20", "--set", "rounds=1", "--set", "batch=4", "--n", "4")

@@ -13,7 +13,7 @@ from harness.journal import Journal
 
 KEY = "open-sesame-1234"
 TINY = ("--set", "rounds=1", "--set", "batch=2", "--n", "2")
-REWRITE = ("--recipe", "reflect", "--set", "proposer=rewrite", "--set", "validate=2")
+REWRITE = ("--recipe", "reflect", "--set", "proposer=rewrite")
 
 
 @pytest.fixture

@@ -57,7 +57,7 @@ def tasks(split):
 
 benchmark = Benchmark(name="hostile", make_env=World, splits={s: tasks(s) for s in ("train", "valid", "test")})
 """
-SETTINGS = {"rounds": 2, "batch": 6, "explore": 60, "proposer": "compose", "max_pairs": 24, "look": 8, "validate": 8}
+SETTINGS = {"rounds": 2, "batch": 6, "explore": 60, "proposer": "compose", "max_pairs": 24, "look": 8}
 
 
 @pytest.fixture(scope="session")

@@ -70,7 +70,7 @@ if how == "run":
 else:
     settings = {"explore": 40, "rounds": 2, "batch": 5}
     if how == "reflect":
-        settings |= {"proposer": "compose", "max_pairs": 16, "validate": 5}
+        settings |= {"proposer": "compose", "max_pairs": 16}
     found = evolve(starter("small"), "household", recipe=how, settings=settings, model=model, n=12, out=out,
                    concurrency=3)
     result = found.outcome.model_dump(mode="json")
@@ -205,7 +205,7 @@ def test_a_wrong_argument_is_an_error_before_anything_is_written(models: str, tm
         ({"recipe": "nonsense"}, "there is no recipe 'nonsense'. Known: memrl, reflect"),
         ({"settings": {"nonsense": 1}}, "has no setting 'nonsense'"),
         ({"settings": {"rounds": "many"}}, "rounds is 'many'"),
-        ({"settings": {"batch": -1}}, "must not be below 0"),
+        ({"settings": {"batch": -1}}, "batch is -1: input should be greater than or equal to 1"),
         ({"proposer": "nonsense"}, "names no model"),
     ],
 )
