@@ -128,8 +128,8 @@ def evolve(
     benchmark.tasks("train", 1)  # a missing split is an error now, not after an hour
     exam = benchmark.sample(split, n) if n is not None else benchmark.sample(split)[:_EXAM]
     plan = setup.plan(
-        "evolve", benchmark, exam, split=split, n=len(exam), recipe=chosen.name, settings=settings_of(chosen), budget=budget,
-        proposer=proposer, proposer_options=dict(proposer_options or {}),
+        "evolve", benchmark, exam, split=split, n=len(exam), recipe=chosen.name, settings=settings_of(chosen),
+        budget=budget, proposer=proposer, proposer_options=dict(proposer_options or {}),
     )  # fmt: skip
     answering = setup.connect()  # a wrong name or a missing file is an error before anything is written
     adviser = connect(proposer, proposer_options) if proposer else None

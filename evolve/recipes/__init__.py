@@ -74,9 +74,9 @@ def recipe(spec: str | Recipe, **settings: Any) -> Recipe:
 
 def settings_of(chosen: Recipe) -> dict[str, Any]:
     """All settings of a recipe, defaults included: a default that changes is another run."""
-    if dataclasses.is_dataclass(chosen):
-        return {field.name: getattr(chosen, field.name) for field in dataclasses.fields(chosen) if field.init}
-    return {name: value for name, value in vars(chosen).items() if not name.startswith("_")}
+    fields: Sequence[dataclasses.Field[Any]] = dataclasses.fields(chosen) if dataclasses.is_dataclass(chosen) else ()
+    fixed = {field.name for field in fields if not field.init}
+    return {name: value for name, value in vars(chosen).items() if not name.startswith("_") and name not in fixed}
 
 
 def _find(spec: str) -> Any:

@@ -30,6 +30,7 @@ from evolve.view import transcript
 from harness.agent import Agent, Player
 from harness.runner import ProposerStopped
 from harness.trajectory import Trajectory, Turn
+from memory.item import clean
 
 if TYPE_CHECKING:
     from memory import Item
@@ -108,7 +109,7 @@ class MemRL:
         earned: dict[str, float] = {}  # of an item that was followed twice, its first use counts
         for turn, worth in zip(trajectory.turns, self._returns(trajectory.turns), strict=True):
             for item in turn.retrieved:
-                if bodies.get(item) == turn.move:
+                if bodies.get(item) == clean(turn.move):
                     earned.setdefault(item, worth)
         return list(earned.items())
 

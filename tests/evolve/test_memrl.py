@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import random
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ from harness.folder import Harness
 from harness.journal import Journal
 from harness.model import ModelRefused
 from harness.models.scripted import ScriptedModel
-from harness.runner import Runner
+from harness.runner import ProposerStopped, Runner
 from harness.starter import starter
 from harness.trajectory import Trajectory, Turn
 from memory import Item, Store
@@ -178,15 +179,20 @@ class _NoWorld(Env):
 
 
 def episode(
-    id: str, rewards: list[float | None], score: float | None, recalled: list[list[str]] | None = None, **rest: Any
+    id: str,
+    rewards: list[float | None],
+    score: float | None,
+    recalled: list[list[str]] | None = None,
+    goal: str = "g",
+    seen: str = "o",
 ) -> Trajectory:
     turns = [
-        Turn(observation="o", action=move, situation=situation, move=move, reward=reward, retrieved=tuple(items))
+        Turn(observation=seen, action=move, situation=situation, move=move, reward=reward, retrieved=tuple(items))
         for (situation, move), reward, items in zip(TURNS, rewards, recalled or [[]] * 3, strict=True)
     ]
     return Trajectory(
-        id=id, task=id, split="train", goal="g", episode=0, seed=0, harness="h", model="m", turns=tuple(turns),
-        score=score, status="gap" if score is None else "done", **rest,
+        id=id, task=id, split="train", goal=goal, episode=0, seed=0, harness="h", model="m", turns=tuple(turns),
+        score=score, status="gap" if score is None else "done",
     )  # fmt: skip
 
 
@@ -264,6 +270,111 @@ def test_whole_episodes_are_credited_by_outcome_and_failures_reflected_upon(lab:
     assert round(found[experience.id].stats.utility, 6) == -0.09
     assert round(found[reflection.id].stats.utility, 6) == 0.3
     assert lab.budget.spent["calls"] == 2
+
+
+WON: list[float | None] = [0, 0, 1]
+LOST: list[float | None] = [0, 0, 0]
+
+
+def with_memory(harness: Harness, **memory: Any) -> Harness:
+    """`harness` with other `[memory]` settings."""
+    head, _, _ = harness.files["harness.toml"].partition("[memory]")
+    lines = "".join(f"{key} = {json.dumps(value)}\n" for key, value in memory.items())
+    return Harness.from_files({**harness.files, "harness.toml": f"{head}[memory]\n{lines}"})
+
+
+def test_reflecting_stops_where_the_budget_ends_and_keeps_what_was_paid(lab: Lab) -> None:
+    asked: list[str] = []
+    lab.harness, lab.budget = starter("react"), Budget(calls=2)
+    lab.proposer = ScriptedModel(lambda request: asked.append("?") or "Look first.", name="adviser")  # type: ignore[func-returns-value]
+    with pytest.raises(ProposerStopped, match="no calls are left to ask the proposer"):
+        teach(lab, MemRL(explore=0), 0, *(episode(f"t{n}", LOST, 0.0, goal=f"goal {n}") for n in range(6)))
+    assert len(asked) == 2 == lab.budget.spent["calls"]
+    assert [item.provenance for item in lab.store.items("hand")] == [("t0",), ("t1",)]
+
+
+@pytest.mark.parametrize("harness", ["small", "react"])
+def test_whatever_a_world_says_can_be_remembered(lab: Lab, harness: str) -> None:
+    lab.harness = starter(harness)
+    odd = episode("t1", WON, 1.0, goal="", seen="caf\udce9 \ud800")
+    turn = odd.turns[0].model_copy(update={"situation": "\ud800", "move": "take \udce9"})
+    odd = odd.model_copy(update={"turns": (turn, *odd.turns[1:])})
+    teach(lab, MemRL(explore=0), 0, odd)
+    items = lab.store.items("hand")
+    assert [item.key for item in items] == (["\ufffd", "s2", "s3"] if harness == "small" else ["(nothing)"])
+    assert "\ufffd" in items[0].body
+    recalled = odd.turns[0].model_copy(update={"retrieved": (items[0].id,)})
+    teach(lab, MemRL(explore=0), 1, odd.model_copy(update={"id": "t2", "turns": (recalled, *odd.turns[1:])}))
+    assert len(lab.store) == len(items)
+    known = lab.store.get(items[0].id)
+    assert known is not None
+    assert known.provenance == ("t1", "t2")
+    assert known.stats.visits == (2 if harness == "small" else 1)  # followed, and taught again
+
+
+def test_a_memory_that_nobody_recalls_from_is_an_error_before_anything_is_played(models: Path, tmp_path: Path) -> None:
+    mute = with_memory(starter("small"), policy="none")
+    with pytest.raises(
+        ValueError, match=r'it says \[memory\] policy = "none"\. Cure: policy = "memrl" in harness\.toml'
+    ):
+        evolve(mute, "household:level=1", model=f"scripted:{models}:copy", n=2, out=str(tmp_path))
+    with Journal(tmp_path, readonly=True) as journal:
+        assert list(journal.events("start")) == []
+
+
+def test_a_harness_that_cannot_wander_says_that_it_does_not_explore(lab: Lab) -> None:
+    said: list[str] = []
+    lab.harness, lab.say = starter("react"), said.append
+    asyncio.run(MemRL(explore=5).begin(lab))
+    assert said == ['not exploring: random moves need [control] loop = "choice", and this harness has "react"']
+    assert list(lab.journal.events("start")) == []
+
+
+def test_a_task_like_one_that_is_known_joins_its_key(lab: Lab) -> None:
+    lab.harness, recipe = starter("react"), MemRL(explore=0)
+    first, like, other = "put a cool egg on the table", "put a cool egg on a table", "buy a train ticket to the coast"
+    teach(lab, recipe, 0, episode("t1", WON, 1.0, goal=first))
+    teach(lab, recipe, 1, episode("t2", WON, 1.0, goal=like, seen="p"), episode("t3", WON, 1.0, goal=other))
+    assert [item.key for item in lab.store.items("hand")] == [first, first, other]
+    assert like in lab.store.items("hand")[1].body
+
+
+def test_the_same_episode_played_twice_is_one_item_with_both_teachers(lab: Lab) -> None:
+    lab.harness = starter("react")
+    teach(lab, MemRL(explore=0), 0, episode("t1", WON, 1.0), episode("t2", WON, 1.0))
+    (item,) = lab.store.items("hand")
+    assert item.provenance == ("t1", "t2")
+
+
+@pytest.mark.parametrize("tokens", [40, 100, 300])
+def test_what_is_remembered_of_an_episode_fits_the_room_that_a_prompt_has(lab: Lab, tokens: int) -> None:
+    lab.harness = with_memory(starter("react"), policy="memrl", unit="episode", tokens=tokens, k2=1)
+    teach(lab, MemRL(explore=0), 0, episode("t1", WON, 1.0, goal="the goal", seen="long " * 400))
+    (item,) = lab.store.items("hand")
+    text = lab.harness.render("memory", {"key": item.key, "body": item.body})
+    assert tokens * 4 - 2 <= len(text) <= tokens * 4
+    assert "\n[...]\n" in item.body
+    assert item.body.endswith("Score: 1.0 (done)")
+    shown, memories = lab.agent(remembers=True).remember(Wanting(), "the goal")  # type: ignore[arg-type]
+    assert [one.id for one in shown] == [item.id]
+    assert memories == text
+
+
+class Wanting:
+    """As much of an episode as recalling needs."""
+
+    def stream(self, role: str) -> random.Random:
+        return random.Random(0)
+
+
+def test_a_recipe_may_run_twice(lab: Lab) -> None:
+    recipe = MemRL(explore=0)
+    asyncio.run(recipe.begin(lab))
+    asyncio.run(recipe.learn(lab, 0, [episode("t1", WON, 1.0)], [episode("t1", LOST, 0.0)]))
+    assert asyncio.run(recipe.choose(lab)).recall is not None
+    asyncio.run(recipe.begin(lab))
+    asyncio.run(recipe.learn(lab, 1, [episode("t2", LOST, 0.0)], [episode("t2", LOST, 0.0)]))
+    assert len(recipe._differences) == 1
 
 
 def test_an_answer_of_the_proposer_is_paid_once_and_never_served_to_another_question(lab: Lab) -> None:
