@@ -29,6 +29,7 @@ class Outcome(BaseModel):
     evolved: Mean
     control: Mean
     wander: Mean | None = None  # random moves, where there is something to choose from
+    recalled: Mean | None = None  # the memory without the model: the best recalled move, where memory was kept
     comparison: Comparison
     split: str
     overlap: dict[str, int]
@@ -45,11 +46,11 @@ async def evolve(lab: Lab, recipe: Recipe, split: str, tasks: Sequence[Task]) ->
     if done is not None and not done.body["comparison"]["missing"]:
         return Outcome.model_validate(done.body)
     exam = [(task, 0) for task in tasks]
-    steps = lab.agent().steps(lab.benchmark)
+    calls = lab.agent().calls(lab.benchmark)
     stopped = ""
     try:
         await recipe.begin(lab)
-        for number, batch in enumerate(recipe.source.batches(lab.benchmark, lab.budget, steps)):
+        for number, batch in enumerate(recipe.source.batches(lab.benchmark, lab.budget, calls)):
             evolved = await lab.learn_from(recipe.player(lab), batch, phase=f"round-{number}", arm="evolved")
             control = await lab.rollouts(
                 lab.agent(), batch, phase=f"round-{number}", arm="control", budget=lab.control_spent
@@ -87,6 +88,8 @@ async def _examine(lab: Lab, recipe: Recipe, best: Agent, exam: Batch, split: st
     evolved, control = await sits(best, "evolved"), await sits(lab.agent(), "control")
     choosing = lab.harness.settings.control.loop == "choice"
     wander = await sits(PolicyPlayer("wander", lab.harness), "wander") if choosing else None
+    parrot = PolicyPlayer("recalled", best.harness, recall=best.recall) if choosing and best.recall else None
+    recalled = await sits(parrot, "recalled") if parrot is not None else None
     examined = {fingerprint(task) for task, _ in exam}
     return Outcome(
         recipe=recipe.name,
@@ -95,6 +98,7 @@ async def _examine(lab: Lab, recipe: Recipe, best: Agent, exam: Batch, split: st
         evolved=lab.mean(evolved),
         control=lab.mean(control),
         wander=None if wander is None else lab.mean(wander),
+        recalled=None if recalled is None else lab.mean(recalled),
         comparison=compare(scores(control), scores(evolved), reward_range=lab.benchmark.reward_range),
         split=split,
         overlap={

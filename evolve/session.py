@@ -92,7 +92,7 @@ def run(
         jobs = [Job(agent, task, number) for number in range(episodes) for task in tasks]
         say(f"{len(jobs)} episodes of at most {agent.steps(benchmark)} steps; journal: {journal.folder}")
         try:
-            results = await _within(limit, runner, jobs, agent.steps(benchmark))
+            results = await _within(limit, runner, jobs, agent.calls(benchmark))
         finally:
             if store is not None:
                 store.close()
@@ -125,6 +125,11 @@ def evolve(
     limit = Budget.parse(budget or "")
     setup.check_price(limit.dollars)
     benchmark = setup.benchmark()
+    if split in chosen.splits:
+        raise ValueError(
+            f"the exam cannot be on '{split}': recipe {chosen.name} uses {', '.join(chosen.splits)}. "
+            "Cure: another --split"
+        )
     benchmark.tasks("train", 1)  # a missing split is an error now, not after an hour
     exam = benchmark.sample(split, n) if n is not None else benchmark.sample(split)[:_EXAM]
     plan = setup.plan(

@@ -152,12 +152,14 @@ class Agent(_OnHarness):
 class PolicyPlayer(_OnHarness):
     """Plays a fixed policy: no model, no cost. Without `make` it wanders: a random move, then a random action of it.
 
-    The wording is `harness`'s, so that what it did can be remembered and recalled by agents on that harness.
+    With `recall` it does the best recalled move that is possible: what a memory is worth without any model. The wording
+    is `harness`'s, so that what it did can be remembered and recalled by agents on that harness.
     """
 
     name: str
     harness: Harness
     make: PolicyMaker | None = None
+    recall: Recall | None = None
 
     @property
     def model_name(self) -> str:
@@ -177,13 +179,20 @@ class PolicyPlayer(_OnHarness):
             if policy is not None:
                 action = policy(episode.observation)
             elif situation.moves:
-                action = rng.choice(situation.moves[rng.choice(list(situation.moves))])
+                move = self._recalled(episode, situation)
+                action = (
+                    situation.moves[move][0] if move else rng.choice(situation.moves[rng.choice([*situation.moves])])
+                )
             else:
                 raise HarnessError(
                     f"task {episode.task.id}: the environment offers no choices, so nothing can wander in it"
                 )
             move = next((move for move, actions in situation.moves.items() if action in actions), action)
             await episode.act(action, situation=situation.text, move=move)
+
+    def _recalled(self, episode: Episode, situation: Situation) -> str | None:
+        found = self.recall(situation.text, episode.stream("recall")) if self.recall is not None else ()
+        return next((item.body for item in found if item.body in situation.moves), None)
 
 
 def _told(episode: Episode, n: int) -> str:

@@ -37,6 +37,11 @@ class Recipe(Protocol):
     @property
     def source(self) -> Stream: ...
 
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits it learns from or decides on: none of them can be the exam."""
+        ...
+
     async def begin(self, lab: Lab) -> None:
         """What comes before the first batch."""
         ...

@@ -55,6 +55,11 @@ class MemRL:
         self._differences: list[float | None] = []
 
     @property
+    def splits(self) -> tuple[str, ...]:
+        """What it learns from or decides on."""
+        return ("train",)
+
+    @property
     def source(self) -> Stream:
         """Training tasks after those that were explored."""
         return Stream(rounds=self.rounds, batch=self.batch, offset=self.explore)

@@ -65,6 +65,11 @@ class Reflect:
         self._unusable = 0
 
     @property
+    def splits(self) -> tuple[str, ...]:
+        """What it learns from or decides on."""
+        return ("train", "valid")
+
+    @property
     def source(self) -> Stream:
         """Training tasks after those that were explored."""
         return Stream(rounds=self.rounds, batch=self.batch, offset=self.explore)

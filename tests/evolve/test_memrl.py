@@ -85,7 +85,7 @@ def test_a_memory_that_helps_beats_its_control_and_is_kept_at_any_concurrency(mo
         with Journal(found.folder, readonly=True) as journal:
             digests.append(journal.digest())
             keys = [event.key for event in journal.events("episode")]
-            assert len(keys) == len(set(keys)) == 150 + 2 * 2 * 8 + 3 * 24
+            assert len(keys) == len(set(keys)) == 150 + 2 * 2 * 8 + 4 * 24
         with Store.open(Path(found.folder) / "memory.db", readonly=True) as store:
             items.append([(item.id, item.stats, item.provenance) for item in store.items("household")])
         assert Harness.load(Path(found.folder) / "best").version == outcome.chosen

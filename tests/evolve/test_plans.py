@@ -152,6 +152,24 @@ def test_random_moves_sit_the_exam_without_model_calls(tmp_path: Path) -> None:
     assert found.outcome.cost["exam"]["calls"] == 40  # two arms
 
 
+def test_a_kept_memory_also_sits_the_exam_without_its_model(tmp_path: Path) -> None:
+    fickle = ScriptedModel(
+        lambda request: "heads" if "Action: heads" in request.prompt else "tails", name="needs memory"
+    )
+    settings = {"explore": 20, "rounds": 1, "batch": 4}
+    found = evolve(starter("small"), coin(), settings=settings, model=fickle, n=10, out=str(tmp_path)).outcome
+    assert found.remembers
+    assert found.recalled is not None
+    assert found.recalled.mean == found.evolved.mean == 1.0
+
+
+@pytest.mark.parametrize(("recipe", "split"), [("memrl", "train"), ("reflect", "train"), ("reflect", "valid")])
+def test_an_exam_on_what_taught_or_decided_is_refused(recipe: str, split: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"the exam cannot be on '{split}'"):
+        evolve(starter("small"), coin(), recipe=recipe, split=split, model=HEADS, out=str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_memory_says_how_many_tasks_taught_it(tmp_path: Path) -> None:
     learnt = evolve(starter("small"), coin(), settings={"explore": 10, "rounds": 1, "batch": 4}, model=HEADS, n=5,
                     out=str(tmp_path / "evolve"))  # fmt: skip

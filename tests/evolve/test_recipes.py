@@ -23,7 +23,7 @@ from evolve.source import Stream
 @dataclass
 class Idle:
     rounds: int = 2
-    name = "idle"
+    name, splits = "idle", ("train",)
 
     @property
     def source(self):
