@@ -1,7 +1,8 @@
 """One budget over everything that costs: agent, proposer, judge.
 
 A limit on calls is never passed: before a batch is played, the most calls it can make must fit. Tokens, money and time
-of a batch are not known beforehand, so they are looked at between batches and may be passed by one batch at most.
+of a batch are not known beforehand: the first episode is played alone, and later batches are as large as the dearest
+episode so far allows; a batch that turns out dearer still may pass the limit.
 """
 
 import re
@@ -36,6 +37,7 @@ class Budget:
         default_factory=lambda: dict.fromkeys(("calls", "tokens", "dollars", "seconds"), 0.0)
     )
     priced: bool = True  # whether the price of every call so far is known
+    _dearest: dict[str, float] = field(default_factory=dict, repr=False)
 
     @classmethod
     def parse(cls, text: str) -> "Budget":
@@ -87,13 +89,27 @@ class Budget:
 
     def charge(self, trajectory: Trajectory) -> None:
         """Count a finished episode."""
+        cost = {"tokens": trajectory.tokens, "dollars": trajectory.dollars, "seconds": trajectory.seconds}
+        for unit, amount in cost.items():
+            self._dearest[unit] = max(self._dearest.get(unit, 0.0), amount or 0.0)
         self.add(
             calls=trajectory.calls, tokens=trajectory.tokens, dollars=trajectory.dollars, seconds=trajectory.seconds
         )
 
-    def episodes(self, calls_each: int) -> int | None:
-        """How many episodes of at most `calls_each` calls certainly fit; None without a limit on calls."""
-        return None if self.calls is None else int(self.left("calls") // max(1, calls_each))
+    def affords(self, most: int, calls_each: int) -> int:
+        """How many more episodes, up to `most`, this pays, each of at most `calls_each` calls.
+
+        Of calls this is certain. Of tokens, money and time it is judged by the dearest episode so far; before any is
+        known it is one.
+        """
+        if self.exhausted():
+            return 0
+        fits = most if self.calls is None else min(most, int(self.left("calls") // max(1, calls_each)))
+        for unit in ("tokens", "dollars", "seconds"):
+            if getattr(self, unit) is not None:
+                dearest = self._dearest.get(unit)
+                fits = min(fits, 1 if dearest is None else int(self.left(unit) // dearest) if dearest else most)
+        return fits
 
     def describe(self) -> str:
         """What was spent of what, as text."""

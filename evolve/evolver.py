@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict
 from envs import Task
 from evolve.budget import Budget
 from evolve.lab import Batch, Lab, fingerprint, scores
+from evolve.rebuild import FILE as MEMORY
 from evolve.recipes import Recipe
 from evolve.stats import Comparison, Mean, compare
 from harness.agent import Agent, Player, PolicyPlayer
@@ -34,6 +35,7 @@ class Outcome(BaseModel):
     split: str
     overlap: dict[str, int]
     cost: dict[str, dict[str, float | None]]
+    forgotten: int = 0  # items that a person made the memory forget before the exam was over
     stopped: str = ""
 
 
@@ -44,7 +46,9 @@ async def evolve(lab: Lab, recipe: Recipe, split: str, tasks: Sequence[Task]) ->
     """
     done = lab.journal.last("outcome")
     if done is not None and not done.body["comparison"]["missing"]:
-        return Outcome.model_validate(done.body)
+        known = Outcome.model_validate(done.body)
+        if not known.remembers or (lab.folder / MEMORY).exists():
+            return known  # else the memory is made again from the journal
     exam = [(task, 0) for task in tasks]
     calls = lab.agent().calls(lab.benchmark)
     stopped = ""
@@ -108,5 +112,6 @@ async def _examine(lab: Lab, recipe: Recipe, best: Agent, exam: Batch, split: st
             "shared": len(examined & (lab.taught | lab.judged)),
         },
         cost={"evolving": lab.budget.cost(), "control": lab.control_spent.cost(), "exam": cost.cost()},
+        forgotten=lab.forgotten(),
         stopped=stopped,
     )

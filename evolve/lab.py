@@ -48,6 +48,7 @@ class Lab:
     control_spent: Budget = field(default_factory=Budget)
     taught: set[str] = field(default_factory=set)
     judged: set[str] = field(default_factory=set)
+    fresh: set[str] = field(default_factory=set)  # ids of the last batch's tasks that had taught nothing before it
     _store: "Store | None" = None
 
     @property
@@ -83,7 +84,9 @@ class Lab:
 
     async def learn_from(self, player: Player, batch: Batch, *, phase: str, arm: str) -> list[Trajectory]:
         """Rollouts whose trajectories may teach: their tasks are remembered for the overlap check."""
-        self.taught |= {fingerprint(task) for task, _ in batch}
+        prints = {task.id: fingerprint(task) for task, _ in batch}
+        self.fresh = {id for id, known in prints.items() if known not in self.taught}
+        self.taught |= set(prints.values())
         return await self.rollouts(player, batch, phase=phase, arm=arm)
 
     async def judge_on(self, player: Player, batch: Batch, *, phase: str, arm: str) -> list[Trajectory]:
@@ -124,15 +127,15 @@ class Lab:
         known = self.journal.last(kind, key)
         if known is None:
             self.journal.append(kind, body, key)
-        elif timeless(known.body) != timeless(json.loads(json.dumps(body))) and not self._forgetful:
+        elif timeless(known.body) != timeless(json.loads(json.dumps(body))) and not self.forgotten():
             raise JournalError(
                 f"{self.folder}: '{kind} {key}' went differently than the journal says. Either code or libraries have "
                 "changed since, or something here is not deterministic. Cure: choose another folder with --out"
             )
 
-    @property
-    def _forgetful(self) -> bool:
-        return self._store is not None and bool(self._store.forgotten())
+    def forgotten(self) -> int:
+        """How many items a person made the memory forget."""
+        return len(self._store.forgotten()) if self._store is not None else 0
 
     def stream(self, *names: str | int) -> "random.Random":
         """A random stream of the run, by name."""

@@ -149,6 +149,10 @@ def text_hash(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
+#: Longest path and part of it that every file system takes.
+MAX_PATH, MAX_PART = 200, 100
+
+
 def check_path(path: str) -> None:
     """PatchError unless `path` is a plain relative path with forward slashes inside the folder, with nothing hidden."""
     reason = ""
@@ -160,6 +164,8 @@ def check_path(path: str) -> None:
         reason = "a path has no empty part, '.' or '..'"
     elif any(part.startswith(".") for part in path.split("/")):
         reason = "hidden files are not part of a harness"
+    elif len(path.encode("utf-8", "replace")) > MAX_PATH or any(len(p.encode()) > MAX_PART for p in path.split("/")):
+        reason = f"a path has at most {MAX_PATH} bytes, and {MAX_PART} between two slashes"
     if reason:
         raise PatchError(path, reason)
 

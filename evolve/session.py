@@ -58,6 +58,7 @@ class Evaluation(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     folder: str
+    asked: int  # episodes asked for; a budget may have left some unplayed
     mean: Mean
     rates: PassRates | None = None  # with several episodes a task
     solved: int
@@ -98,7 +99,7 @@ def run(
                 store.close()
         if len(results) < len(jobs):
             say(f"the budget ended after {len(results)} of {len(jobs)} episodes ({limit.describe()})")
-        evaluation = _evaluated(journal, benchmark, results, episodes, taught)
+        evaluation = _evaluated(journal, benchmark, results, episodes, taught, len(jobs))
         body, last = evaluation.model_dump(mode="json", exclude={"folder"}), journal.last("evaluation")
         if last is None or last.body != body:
             journal.append("evaluation", body)
@@ -159,14 +160,12 @@ def _loaded(harness: Harness | str) -> Harness:
     return harness if isinstance(harness, Harness) else Harness.load(harness)
 
 
-async def _within(limit: Budget, runner: Runner, jobs: list[Job], steps: int) -> list[Trajectory]:
+async def _within(limit: Budget, runner: Runner, jobs: list[Job], calls: int) -> list[Trajectory]:
     """Play jobs in order, a few at a time, as long as the budget certainly pays the next few."""
     results: list[Trajectory] = []
-    while len(results) < len(jobs) and not limit.exhausted():
-        fits = limit.episodes(steps)
-        some = jobs[len(results) : len(results) + (_CHUNK if fits is None else min(_CHUNK, fits))]
-        if limit.unlimited:
-            some = jobs
+    while len(results) < len(jobs):
+        size = len(jobs) if limit.unlimited else limit.affords(_CHUNK, calls)
+        some = jobs[len(results) : len(results) + size]
         if not some:
             break
         for trajectory in await runner.run(some, settle=False):
@@ -176,13 +175,14 @@ async def _within(limit: Budget, runner: Runner, jobs: list[Job], steps: int) ->
 
 
 def _evaluated(
-    journal: Journal, benchmark: Benchmark, results: list[Trajectory], episodes: int, taught: int | None
+    journal: Journal, benchmark: Benchmark, results: list[Trajectory], episodes: int, taught: int | None, asked: int
 ) -> Evaluation:
     total, found = Budget(), scores(results)
     for trajectory in results:
         total.charge(trajectory)
     return Evaluation(
         folder=str(journal.folder),
+        asked=asked,
         mean=mean_interval(found, reward_range=benchmark.reward_range),
         rates=pass_rates(found, episodes, benchmark.success_at) if episodes > 1 else None,
         solved=sum(t.score is not None and t.score >= benchmark.success_at for t in results),

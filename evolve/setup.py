@@ -103,9 +103,17 @@ class Setup:
             "benchmark": facts(benchmark), "tasks": {task.id: fingerprint(task) for task in played},
             "model": named, "weights": _file_digest(named),
             "options": {key: _public(value) for key, value in self._options.items() if key != "instances"},
+            "address": self._address(),
             "memory": self.memory, "memory_digest": self._memory_digest(), "seed": self.seed,
             "instar": _harness.__version__, **rest,
         }  # fmt: skip
+
+    def _address(self) -> str | None:
+        """Where an OpenAI-compatible server is, however it was told: another server is another run."""
+        if not isinstance(self._spec, str) or not self._spec.startswith("openai/"):
+            return None
+        address: str | None = _public(self._options.get("api_base") or os.environ.get("OPENAI_BASE_URL"))
+        return address
 
     def _memory_digest(self) -> str | None:
         if self.memory is None:
@@ -162,8 +170,8 @@ def _file_digest(spec: str) -> str | None:
 
 
 def _public(value: Any) -> Any:
-    """An option without a password that a URL may carry."""
-    if isinstance(value, str) and "@" in value and "://" in value:
+    """An option without the password or key that a URL may carry."""
+    if isinstance(value, str) and "://" in value:
         parts = urlsplit(value)
-        return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2]))
+        return urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2], query=""))
     return value

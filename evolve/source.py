@@ -1,4 +1,8 @@
-"""Which tasks come next: a stream through the training split that never offers more than the budget can pay."""
+"""Which tasks come next: a stream through the training split that never offers more than the budget can pay.
+
+Rounds come first in the (shuffled) split and exploring takes what lies behind them, so that a round is played on tasks
+that have taught nothing yet wherever the split is large enough.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +18,11 @@ class Stream:
     split: str = "train"
     rounds: int = 3
     batch: int = 12
-    offset: int = 0
+
+    @property
+    def size(self) -> int:
+        """How many episodes the rounds take at most."""
+        return self.rounds * self.batch
 
     def batches(self, benchmark: Benchmark, budget: Budget, calls_each: int) -> Iterator[list[tuple[Task, int]]]:
         """Batches of (task, episode number), each cut to what `budget` certainly pays at `calls_each` calls an episode.
@@ -23,9 +31,8 @@ class Stream:
         """
         pool = benchmark.sample(self.split)
         for number in range(self.rounds):
-            fits = budget.episodes(calls_each)
-            size = self.batch if fits is None else min(self.batch, fits)
-            if size < 1 or budget.exhausted():
+            size = budget.affords(self.batch, calls_each)
+            if size < 1:
                 return
-            start = self.offset + number * self.batch
+            start = number * self.batch
             yield [(pool[at % len(pool)], at // len(pool)) for at in range(start, start + size)]

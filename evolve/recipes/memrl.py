@@ -61,8 +61,8 @@ class MemRL:
 
     @property
     def source(self) -> Stream:
-        """Training tasks after those that were explored."""
-        return Stream(rounds=self.rounds, batch=self.batch, offset=self.explore)
+        """The training tasks of the rounds."""
+        return Stream(rounds=self.rounds, batch=self.batch)
 
     async def begin(self, lab: Lab) -> None:
         """Explore with random moves, and remember what happened to succeed."""
@@ -73,7 +73,7 @@ class MemRL:
             )
         self.__post_init__()  # one recipe may run twice
         lab.store  # noqa: B018 - a memory exists from the start, also where nothing is learnt
-        if found := await explore(lab, self.explore):
+        if found := await explore(lab, self.explore, self.source):
             self._store(lab, found, "explore")
 
     def player(self, lab: Lab) -> Player:
@@ -86,7 +86,8 @@ class MemRL:
         """Credit what was recalled, then remember this round's successes and, if a proposer can, its failures."""
         from memory import QRule
 
-        self._differences += paired_differences(trajectories, control)
+        fresh = [trajectory for trajectory in trajectories if trajectory.task in lab.fresh]
+        self._differences += paired_differences(fresh, control)
         rewards = [pair for trajectory in trajectories for pair in self._rewards(lab, trajectory)]
         lab.store.credit(rewards, QRule(alpha=self.alpha))
         lab.record("credited", {"rewards": rewards}, key=f"round-{number}")
@@ -95,13 +96,14 @@ class MemRL:
             await self._reflect(lab, number, trajectories)
 
     async def choose(self, lab: Lab) -> Agent:
-        """The unchanged harness, with its memory if the rounds speak for it."""
+        """The unchanged harness, with its memory if the rounds speak for it; without evidence it is not kept."""
+        verdict = Strict(pairs=max(1, len(self._differences))).look(self._differences)
         if not self._differences:
-            return lab.agent(remembers=True)
-        verdict = Strict(pairs=len(self._differences)).look(self._differences)
+            why = "no round was played on a task that had not taught before, so nothing speaks for it"
+            verdict = verdict.model_copy(update={"final": True, "reason": why})
         lab.record("verdict", verdict.model_dump(mode="json"), key="memory")
         kept = verdict.decision == "accept"
-        lab.say(f"memory {'kept' if kept else 'not kept'}: over all rounds, {verdict.reason}")
+        lab.say(f"memory {'kept' if kept else 'not kept'}: {verdict.reason} ({verdict.n} pairs)")
         return lab.agent(remembers=kept)
 
     def _rewards(self, lab: Lab, trajectory: Trajectory) -> list[tuple[str, float]]:

@@ -10,7 +10,6 @@ edit, and the split's tasks being independent draws, any useless edit is accepte
 played twice is no second draw, and at temperature 0 hardly more than a copy.
 """
 
-import sys
 from collections.abc import Sequence
 from dataclasses import field
 from typing import Literal
@@ -71,8 +70,8 @@ class Reflect:
 
     @property
     def source(self) -> Stream:
-        """Training tasks after those that were explored."""
-        return Stream(rounds=self.rounds, batch=self.batch, offset=self.explore)
+        """The training tasks of the rounds."""
+        return Stream(rounds=self.rounds, batch=self.batch)
 
     def _maker(self, lab: Lab) -> Proposer:
         chosen = self.proposer if self.proposer != "auto" else "rewrite" if lab.proposer is not None else "compose"
@@ -96,7 +95,7 @@ class Reflect:
         self._files[lab.harness.version] = lab.harness
         self._lineage.add(Instar(id=lab.harness.version))
         if self._maker(lab).name == "compose":
-            self._seen += await explore(lab, self.explore)
+            self._seen += await explore(lab, self.explore, self.source)
 
     def player(self, lab: Lab) -> Player:
         """The best harness so far, without memory."""
@@ -109,7 +108,7 @@ class Reflect:
         parent, maker = self._best or lab.harness, self._maker(lab)
         self._seen += trajectories
         seen = self._seen if maker.name == "compose" else trajectories
-        if _paid(lab, lab.agent().calls(lab.benchmark)) < 2:
+        if lab.budget.affords(2, lab.agent().calls(lab.benchmark)) < 2:
             lab.say(f"proposal {number}: not made, the budget pays no trial of it")
             return
         try:
@@ -176,7 +175,8 @@ class Reflect:
         gate = SequentialPaired(max_pairs=self.max_pairs, bound=high - low).start(self._alphas.next())
         at, verdict = 0, gate.look([])
         while not verdict.final:
-            size = min(self.look, self.max_pairs - at, len(self._fresh), _paid(lab, calls) // 2)
+            most = min(self.look, self.max_pairs - at, len(self._fresh))
+            size = lab.budget.affords(2 * most, calls) // 2
             if size < 1:
                 why = "the budget ended first" if self._fresh else _NONE_LEFT
                 verdict = verdict.model_copy(update={"final": True, "reason": f"{why}; {verdict.reason}"})
@@ -189,9 +189,3 @@ class Reflect:
             verdict = gate.look(paired_differences(new, old))
         self._alphas.settle(verdict.decision == "accept")
         return verdict
-
-
-def _paid(lab: Lab, calls: int) -> int:
-    """How many more episodes of at most `calls` calls the budget certainly pays; very many without a limit on calls."""
-    fits = lab.budget.episodes(calls)
-    return 0 if lab.budget.exhausted() else sys.maxsize if fits is None else fits

@@ -53,16 +53,27 @@ def test_an_episode_is_charged_with_all_its_calls_those_of_an_unfinished_turn_to
     assert budget.spent == {"calls": 3, "tokens": 36, "dollars": 0.75, "seconds": 1.5}
     assert [budget.left(unit) for unit in budget.spent] == [7, 64, 0.25, 58.5]
     assert budget.exhausted() is None
-    assert budget.episodes(3) == 2
+    assert budget.affords(9, 3) == 0  # one as dear as the dearest so far would pass the money
     budget.charge(trajectory(0.25))
     assert budget.exhausted() == "dollars"
+
+
+def test_a_batch_is_as_large_as_calls_certainly_and_the_rest_probably_pay() -> None:
+    assert Budget.parse("10calls").affords(9, 3) == 3
+    assert Budget.parse("10calls").affords(2, 3) == 2
+    dear = Budget.parse("4usd")
+    assert dear.affords(8, 3) == 1  # nothing is known yet
+    dear.charge(trajectory(0.25, 0.25))
+    assert dear.affords(8, 3) == 7
+    dear.charge(trajectory(1.5))
+    assert dear.affords(8, 3) == 1
 
 
 def test_without_a_limit_nothing_is_ever_exhausted() -> None:
     budget = Budget()
     budget.add(calls=1e9, tokens=1e12, dollars=1e6, seconds=1e9)
     assert budget.exhausted() is None
-    assert budget.episodes(50) is None
+    assert budget.affords(50, 50) == 50
 
 
 def test_an_unknown_price_is_an_error_only_where_money_is_limited() -> None:

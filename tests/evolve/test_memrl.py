@@ -370,11 +370,23 @@ class Wanting:
 def test_a_recipe_may_run_twice(lab: Lab) -> None:
     recipe = MemRL(explore=0)
     asyncio.run(recipe.begin(lab))
+    lab.fresh = {"t1", "t2"}
     asyncio.run(recipe.learn(lab, 0, [episode("t1", WON, 1.0)], [episode("t1", LOST, 0.0)]))
     assert asyncio.run(recipe.choose(lab)).recall is not None
     asyncio.run(recipe.begin(lab))
     asyncio.run(recipe.learn(lab, 1, [episode("t2", LOST, 0.0)], [episode("t2", LOST, 0.0)]))
     assert len(recipe._differences) == 1
+
+
+def test_a_win_on_a_task_that_had_taught_does_not_speak_for_the_memory(lab: Lab) -> None:
+    recipe = MemRL(explore=0)
+    asyncio.run(recipe.begin(lab))
+    lab.fresh = set()
+    asyncio.run(recipe.learn(lab, 0, [episode("t1", WON, 1.0)], [episode("t1", LOST, 0.0)]))
+    assert asyncio.run(recipe.choose(lab)).recall is None
+    verdict = lab.journal.last("verdict", "memory")
+    assert verdict is not None
+    assert "nothing speaks for it" in verdict.body["reason"]
 
 
 def test_an_answer_of_the_proposer_is_paid_once_and_never_served_to_another_question(lab: Lab) -> None:

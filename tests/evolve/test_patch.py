@@ -74,7 +74,23 @@ def test_a_snippet_that_overlaps_itself_is_ambiguous() -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["", "/etc/passwd", "../out", "a/../b", "a//b", "./a", "a/", "a\\b", "C:/x", ".env", "a/.git/x", "a\x00b", "a\nb"],
+    [
+        "",
+        "/etc/passwd",
+        "../out",
+        "a/../b",
+        "a//b",
+        "./a",
+        "a/",
+        "a\\b",
+        "C:/x",
+        ".env",
+        "a/.git/x",
+        "a\x00b",
+        "a\nb",
+        "x" * 101,
+        "d/" * 101 + "x",
+    ],
 )
 def test_no_path_leaves_the_folder_or_hides_in_it(path: str) -> None:
     with pytest.raises(PatchError):

@@ -1,5 +1,6 @@
 """A changed world, memory or model is another run, and is never mixed or compared with the first."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from envs import Benchmark, Env, Observation, Step, Task, fixed
 from evolve import compare_runs, evolve, run
 from evolve.session import Evaluation
+from evolve.setup import Setup
 from harness.folder import Harness
 from harness.journal import Journal, JournalError
 from harness.model import Completion, ModelFault, Request
@@ -27,6 +29,7 @@ tasks = [Task(id=f"{s}-{i}", split=s, goal="win", data={"i": i, "s": s}) for s, 
 benchmark = Benchmark("coin", Coin, fixed(tasks))
 """
 HEADS = ScriptedModel(lambda request: "heads", name="heads")
+NEEDS = ScriptedModel(lambda request: "heads" if "Action: heads" in request.prompt else "tails", name="needs")
 TAILS = ScriptedModel(lambda request: "tails", name="tails")
 
 
@@ -157,7 +160,7 @@ def test_a_kept_memory_also_sits_the_exam_without_its_model(tmp_path: Path) -> N
         lambda request: "heads" if "Action: heads" in request.prompt else "tails", name="needs memory"
     )
     settings = {"explore": 20, "rounds": 1, "batch": 4}
-    found = evolve(starter("small"), coin(), settings=settings, model=fickle, n=10, out=str(tmp_path)).outcome
+    found = evolve(starter("small"), coin(), settings=settings, model=NEEDS, n=10, out=str(tmp_path)).outcome
     assert found.remembers
     assert found.recalled is not None
     assert found.recalled.mean == found.evolved.mean == 1.0
@@ -198,3 +201,45 @@ def test_a_replay_that_goes_differently_is_refused(tmp_path: Path) -> None:
         journal.append("round", {"round": 0, "evolved": {}, "control": {}}, "0")
     with pytest.raises(JournalError, match="'round 0' went differently than the journal says"):
         evolve(starter("small"), coin(), **how)
+
+
+def test_exploring_leaves_the_rounds_tasks_that_taught_nothing(tmp_path: Path) -> None:
+    settings = {"explore": 40, "rounds": 2, "batch": 5}  # 30 training tasks: the other 20 are explored twice
+    found = evolve(starter("small"), coin(), settings=settings, model=HEADS, n=5, out=str(tmp_path))
+    with Journal(found.folder, readonly=True) as journal:
+        explored, played = (
+            {t.task for t in journal.trajectories() if t.id.startswith(phase)} for phase in ("explore", "round")
+        )
+        assert (len(explored), len(played)) == (20, 10)
+        assert not explored & played
+
+
+def test_a_small_training_split_makes_no_memory_look_good(tmp_path: Path) -> None:
+    few = list(coin().tasks("train"))[:4]
+    world = Benchmark("coin", Coin, fixed([*few, *coin().tasks("valid"), *coin().tasks("test")]))
+    needs = ScriptedModel(
+        lambda request: "heads" if "Action: heads" in request.prompt else "tails", name="needs memory"
+    )
+    settings = {"explore": 20, "rounds": 2, "batch": 4}
+    found = evolve(starter("small"), world, settings=settings, model=NEEDS, n=5, out=str(tmp_path)).outcome
+    assert not found.remembers  # every round was on tasks that had taught
+
+
+def test_a_memory_file_that_was_deleted_is_made_again_from_the_journal(tmp_path: Path) -> None:
+    needs = ScriptedModel(
+        lambda request: "heads" if "Action: heads" in request.prompt else "tails", name="needs memory"
+    )
+    how = {"settings": {"explore": 20, "rounds": 1, "batch": 4}, "model": NEEDS, "n": 5, "out": str(tmp_path)}
+    first = evolve(starter("small"), coin(), **how).outcome
+    (tmp_path / "memory.db").unlink()
+    assert evolve(starter("small"), coin(), **how).outcome == first
+    assert (tmp_path / "memory.db").exists()
+
+
+def test_another_server_is_another_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    plans = []
+    for address in ("http://a:1/v1?key=secret", "http://me:secret@b:2/v1"):
+        monkeypatch.setenv("OPENAI_BASE_URL", address)
+        plans.append(Setup(starter("small"), coin(), model="openai/x").plan("run", coin(), []))
+    assert [plan["address"] for plan in plans] == ["http://a:1/v1", "http://b:2/v1"]
+    assert "secret" not in json.dumps(plans)

@@ -249,8 +249,8 @@ def test_money_is_counted_and_a_price_that_nobody_knows_is_an_error_where_it_is_
     models: str, tmp_path: Path
 ) -> None:
     known = run(starter("small"), "household", n=20, budget="40usd", model=f"{models}:priced", out=str(tmp_path / "a"))
-    assert known.mean.episodes == 16  # two looks of eight episodes of 3.75 dollars each
-    assert known.cost["dollars"] == 60.0
+    assert known.mean.episodes == 10  # of 3.75 dollars each; the eleventh would pass the limit
+    assert (known.cost["dollars"], known.asked) == (37.5, 20)
     free = run(starter("small"), "household", n=2, model=f"{models}:priceless", out=str(tmp_path / "b"))
     assert free.cost["tokens"] == 330
     with pytest.raises(BudgetExhausted, match=r"price is unknown"):
