@@ -156,7 +156,6 @@ def test_random_moves_sit_the_exam_without_model_calls(tmp_path: Path) -> None:
 
 
 def test_a_kept_memory_also_sits_the_exam_without_its_model(tmp_path: Path) -> None:
-    ScriptedModel(lambda request: "heads" if "Action: heads" in request.prompt else "tails", name="needs memory")
     settings = {"explore": 20, "rounds": 1, "batch": 4}
     found = evolve(starter("small"), coin(), settings=settings, model=NEEDS, n=10, out=str(tmp_path)).outcome
     assert found.remembers
@@ -215,14 +214,12 @@ def test_exploring_leaves_the_rounds_tasks_that_taught_nothing(tmp_path: Path) -
 def test_a_small_training_split_makes_no_memory_look_good(tmp_path: Path) -> None:
     few = list(coin().tasks("train"))[:4]
     world = Benchmark("coin", Coin, fixed([*few, *coin().tasks("valid"), *coin().tasks("test")]))
-    ScriptedModel(lambda request: "heads" if "Action: heads" in request.prompt else "tails", name="needs memory")
     settings = {"explore": 20, "rounds": 2, "batch": 4}
     found = evolve(starter("small"), world, settings=settings, model=NEEDS, n=5, out=str(tmp_path)).outcome
     assert not found.remembers  # every round was on tasks that had taught
 
 
 def test_a_memory_file_that_was_deleted_is_made_again_from_the_journal(tmp_path: Path) -> None:
-    ScriptedModel(lambda request: "heads" if "Action: heads" in request.prompt else "tails", name="needs memory")
     how = {"settings": {"explore": 20, "rounds": 1, "batch": 4}, "model": NEEDS, "n": 5, "out": str(tmp_path)}
     first = evolve(starter("small"), coin(), **how).outcome
     (tmp_path / "memory.db").unlink()
