@@ -199,7 +199,10 @@ def _replaced(benchmark: Benchmark, where: str, options: Mapping[str, Any]) -> B
             raise EnvError(
                 f"{where}: {key}={option!r} is a {type(option).__name__}. Cure: give a {type(present).__name__}."
             )
-    return dataclasses.replace(benchmark, **options)
+    try:
+        return dataclasses.replace(benchmark, **options)
+    except TypeError as error:
+        raise EnvError(f"{where}: {error}; what no text can say belongs in the code.") from error
 
 
 def _one_line(value: Any) -> str:

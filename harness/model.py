@@ -16,17 +16,29 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 
 class ModelRefused(Exception):
-    """The request can never work (wrong key, unknown model, unsupported constraint): stop and tell the user."""
+    """The request can never work (wrong key, unknown model, unsupported constraint): stop and tell the user.
+
+    `status` and `said`: the server's HTTP status and words, where it was the server that refused.
+    """
+
+    def __init__(self, message: str, *, status: int | None = None, said: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.said = said
 
 
 class ModelFault(Exception):
-    """The service failed this time (unreachable, rate limit, time-out, 5xx). `retry_after`: seconds, if it said so."""
+    """The service failed this time (unreachable, rate limit, time-out, 5xx). `retry_after`: seconds, if it said so.
 
-    transient = True  # asking again may help
+    `transient` False: asking again gives the same, and other requests may well be answered (a content filter).
+    """
 
-    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+    transient = True
+
+    def __init__(self, message: str, *, retry_after: float | None = None, transient: bool = True) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+        self.transient = transient
 
 
 class ContextOverflow(Exception):
@@ -94,6 +106,10 @@ class Usage(BaseModel):
     seconds: float = 0.0
 
 
+#: How an answer was held to choices or a schema: by the server, or by matching its plain text.
+Mode = Literal["constrained", "plain"]
+
+
 class Completion(BaseModel):
     """What came back. Token ids and logprobs are kept when the server gives them (training needs the sampled ids)."""
 
@@ -102,6 +118,7 @@ class Completion(BaseModel):
     text: str
     tool_calls: tuple[ToolCall, ...] = ()
     finish_reason: str = "stop"
+    mode: Mode | None = None
     usage: Usage = Usage()
     prompt_ids: tuple[int, ...] | None = None
     output_ids: tuple[int, ...] | None = None

@@ -13,7 +13,7 @@ from harness.model import Completion, Usage
 from harness.trajectory import Call, Lost, total_dollars
 
 #: What a call and the completion that it recorded have in common, beside the text.
-_SAME = ("tool_calls", "finish_reason", "usage", "prompt_ids", "output_ids", "output_logprobs")
+_SAME = ("tool_calls", "finish_reason", "mode", "usage", "prompt_ids", "output_ids", "output_logprobs")
 
 
 class Record:

@@ -8,7 +8,11 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
+from harness.secrecy import wrong_address, wrong_variable
+
 FORMAT = 1
+#: A name that is safe as part of a folder's.
+NAME = r"^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}$"
 
 
 class HarnessError(Exception):
@@ -76,7 +80,7 @@ class Settings(_Table):
     """All of `harness.toml`."""
 
     format: int = FORMAT
-    name: str = Field(default="agent", min_length=1)
+    name: str = Field(default="agent", pattern=NAME)  # a part of the run folder's name
     model: ModelSettings = ModelSettings()
     control: ControlSettings = ControlSettings()
     limits: LimitSettings = LimitSettings()
@@ -96,9 +100,18 @@ def parse_settings(text: str, where: str) -> Settings:
             f"{where}: format {found} is newer than this instar understands ({FORMAT}). Cure: pip install -U instar"
         )
     try:
-        return Settings.model_validate(raw)
+        settings = Settings.model_validate(raw)
     except ValidationError as error:
         raise HarnessError("\n".join(_explain(fault, where) for fault in error.errors())) from error
+    options = settings.model.options  # these files go into the journal, so no secret may be among them
+    wrong = wrong_address(options.get("api_base"))
+    if not wrong and "api_key_env" in options:
+        wrong = wrong_variable(options["api_key_env"])
+    if not wrong and "api_key" in options:
+        wrong = 'never write a key here. Cure: export MY_KEY=..., and api_key_env = "MY_KEY"'
+    if wrong:
+        raise HarnessError(f"{where}: [model.options]: {wrong}")
+    return settings
 
 
 def _explain(fault: Any, where: str) -> str:
@@ -106,4 +119,9 @@ def _explain(fault: Any, where: str) -> str:
     place = f"[{'.'.join(tables)}] {key}" if tables else key
     if fault["type"] == "extra_forbidden":
         return f"{where}: {place}: there is no such setting. Cure: remove it, or see docs/harness.md for what there is"
+    if fault["loc"] == ("name",) and fault["type"] == "string_pattern_mismatch":
+        return (
+            f"{where}: name: {fault['input']!r} cannot be part of a folder's name. Cure: letters, digits, '-', '_' and "
+            "'.', at most 64 and no '.' at the start"
+        )
     return f"{where}: {place}: {fault['msg'].lower()}, but it is {fault['input']!r}"

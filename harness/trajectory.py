@@ -10,7 +10,7 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, JsonValue, model_validator
 
-from harness.model import Message, ToolCall, Usage
+from harness.model import Message, Mode, ToolCall, Usage
 
 
 class Call(BaseModel):
@@ -30,6 +30,7 @@ class Call(BaseModel):
     tool_calls: tuple[ToolCall, ...] = ()
     usage: Usage = Usage()
     finish_reason: str = "stop"
+    mode: Mode | None = None  # how the answer was held to choices or a schema
     cached: bool = False
     prompt_ids: tuple[int, ...] | None = None
     output_ids: tuple[int, ...] | None = None

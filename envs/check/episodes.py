@@ -103,7 +103,8 @@ async def score(probe: Probe) -> str:
     cure = "metric takes the list of rewards (also an empty one) and returns a float within reward_range, or None."
     metered = [(f"the score of task '{trace.task.id}' ({trace.policy})", trace.rewards) for trace in probe.traces]
     for what, given in [*metered, ("the score of an empty episode", [])]:
-        value: Any = probe.guarded(what, partial(probe.benchmark.score, given), cure)
+        value: Any = probe.guarded(what, partial(probe.benchmark.metric, given), cure)
+        value = low if value is None else value
         if not isinstance(value, (int, float)) or not math.isfinite(value):
             raise Finding(f"{what} is {value!r}.", cure)
         if not _within(value, low, high):
@@ -137,7 +138,7 @@ async def expert(probe: Probe) -> str:
     played = [trace for trace in probe.traces if trace.policy == "expert"]
     if not played:
         raise NotApplicable("the benchmark has no policy called 'expert'")
-    missed = [trace for trace in played if probe.benchmark.score(trace.rewards) < probe.benchmark.success_at]
+    missed = [trace for trace in played if not probe.benchmark.solved(probe.benchmark.score(trace.rewards))]
     if missed:
         scored = probe.benchmark.score(missed[0].rewards)
         raise Finding(
@@ -152,7 +153,7 @@ async def random_play(probe: Probe) -> str:
     """A random policy runs, and does not solve everything."""
     played = [trace for trace in probe.traces if trace.policy == "random"]
     scores = [probe.benchmark.score(trace.rewards) for trace in played]
-    if min(scores) >= probe.benchmark.success_at:
+    if probe.benchmark.solved(min(scores)):
         raise Finding(
             f"a random policy solves all {len(played)} tasks.",
             "Make it harder: here is nothing to learn.",

@@ -176,7 +176,7 @@ async def illegal(probe: Probe) -> str:
                     "Never echo an action as it came: cut it.",
                     warning=True,
                 )
-            if any(trace.rewards) and mark.score(trace.rewards) >= mark.success_at > mark.reward_range[0]:
+            if any(trace.rewards) and mark.solved(mark.score(trace.rewards)) and mark.success_at > mark.reward_range[0]:
                 raise Finding(
                     f"{trace.at(len(trace.actions))}: nonsense solved the task.",
                     "Reward the state of the world, never the wording of an action.",

@@ -4,7 +4,7 @@ An option that the chosen backend does not know is an error, not a setting that 
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 from harness.model import Model, ModelOptions, ModelRefused
 
@@ -53,7 +53,20 @@ def connect(spec: str, options: ModelOptions | None = None) -> Model:
 def _build(spec: str, backend: Callable[..., Model], subject: Any, options: dict[str, Any]) -> Model:
     import inspect
 
-    known = [name for name, part in inspect.signature(backend).parameters.items() if part.kind is part.KEYWORD_ONLY]
+    parts = inspect.signature(backend, eval_str=True).parameters
+    known = {name: part.annotation for name, part in parts.items() if part.kind is part.KEYWORD_ONLY}
     if unknown := sorted(set(options) - set(known)):
         raise ModelRefused(f"{spec} has no option {', '.join(unknown)}; it knows {', '.join(known) or 'none'}")
+    for name, value in options.items():
+        if not _fits(value, known[name]):  # the value is not repeated: it may be a key in the wrong place
+            wanted = getattr(known[name], "__name__", None) or str(known[name])
+            raise ModelRefused(f"{spec}: the option {name} is a {type(value).__name__}. Cure: give it as {wanted}")
     return backend(subject, **options)
+
+
+def _fits(value: Any, annotation: Any) -> bool:
+    """Whether `value` is of the annotated type; a whole number passes for a float, and true for nothing but a bool."""
+    wanted = get_args(annotation) or (annotation,)
+    if isinstance(value, bool):
+        return bool in wanted
+    return isinstance(value, wanted) or (isinstance(value, int) and float in wanted)

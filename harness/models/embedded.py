@@ -24,7 +24,7 @@ FILE_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 FILE_SIZE = 98_362_432
 FAST = "SmolLM2-135M-Instruct.Q4_1-as-Q8_0.gguf"
 FAST_RECIPE = f"{FILE_SHA256} as Q8_0, recipe 1"
-NAME = "embedded/SmolLM2-135M-Instruct-Q8_0"
+NAME = "embedded/SmolLM2-135M-Instruct-Q4_1-as-Q8_0"
 CHUNK = 1 << 20
 
 

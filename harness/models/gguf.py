@@ -86,6 +86,7 @@ class GGUFModel:
             text=text,
             tool_calls=calls,
             finish_reason=finish,
+            mode="constrained" if request.choices is not None or request.schema_ is not None else None,
             usage=Usage(
                 prompt_tokens=prompt_tokens,
                 cached_tokens=timings["cache_n"],

@@ -10,6 +10,7 @@ from typing import Any
 from harness.model import Completion, ModelRefused, Request
 from harness.models.chat import ChatModel
 from harness.models.wire import fault_from, read_answer
+from harness.secrecy import wrong_variable
 
 
 class LiteLLMModel(ChatModel):
@@ -30,7 +31,10 @@ class LiteLLMModel(ChatModel):
         logprobs: bool = False,
         name: str | None = None,
     ) -> None:
-        super().__init__(name or f"litellm/{model}", api_base or model.partition("/")[0], price_in, price_out)
+        address = api_base or model.partition("/")[0]
+        super().__init__(name or f"litellm/{model}", address, api_base, timeout, price_in, price_out)
+        if api_key_env is not None and (fault := wrong_variable(api_key_env)):
+            raise ModelRefused(fault)
         self._litellm = _library()
         try:
             _, provider, _, _ = self._litellm.get_llm_provider(model, api_base=api_base)
@@ -54,14 +58,17 @@ class LiteLLMModel(ChatModel):
         if "response_format" not in supported:
             self.learn("response_format", "takes no response_format: choices are matched in its plain text")
 
-    async def complete(self, request: Request) -> Completion:
+    async def _complete(self, request: Request) -> Completion:
         """Answer `request`; a `prompt` is sent as one user message."""
         if request.schema_ is not None and "response_format" in self.lacks:
             raise ModelRefused(f"{self.name} cannot hold a JSON schema: use another model")
         began = time.perf_counter()
-        answer = await self._chat(request, self._extra)
+        answer, mode = await self._chat(request, self._extra)
         dollars = answer.pop("_dollars", None)
-        read = read_answer(answer, request, name=self.name, seconds=time.perf_counter() - began, prices=self.prices)
+        read = read_answer(
+            answer, request, name=self.name, seconds=time.perf_counter() - began, prices=self.prices, mode=mode,
+            secret=self._key,
+        )  # fmt: skip
         if self.prices is None and dollars:  # litellm says 0 where it does not know
             return read.model_copy(update={"usage": read.usage.model_copy(update={"dollars": dollars})})
         return read
@@ -77,7 +84,7 @@ class LiteLLMModel(ChatModel):
         except openai.OpenAIError as error:
             raise fault_from(
                 error, name=self.name, address=self.address, key_hint=self._key_hint, secret=self._key
-            ) from error
+            ) from None  # its own text may hold the key
         answer: dict[str, Any] = response.model_dump()
         answer["_dollars"] = response._hidden_params.get("response_cost")
         return answer

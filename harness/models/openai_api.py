@@ -11,9 +11,10 @@ import time
 from typing import Any
 from urllib.parse import urlsplit
 
-from harness.model import Completion, ModelFault, ModelRefused, Request
-from harness.models.chat import ChatModel, status_of
+from harness.model import Completion, Mode, ModelFault, ModelRefused, Request
+from harness.models.chat import ChatModel
 from harness.models.wire import fault_from, read_answer, sampling_arguments
+from harness.secrecy import mask, wrong_variable
 
 
 class OpenAIModel(ChatModel):
@@ -36,25 +37,29 @@ class OpenAIModel(ChatModel):
         name: str | None = None,
     ) -> None:
         address = (api_base or os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1").rstrip("/")
-        super().__init__(name or f"openai/{model}", address, price_in, price_out)
+        super().__init__(name or f"openai/{model}", address, address, timeout, price_in, price_out)
         self.model = model
         self.timeout = timeout
         self._key = key_for(address, api_key_env)
         self._key_hint = f"check the key in the environment variable {api_key_env}"
         self._body = {"return_token_ids": True} if token_ids else None
         self._logprobs = logprobs or token_ids
+        self._continues = False  # /completions has answered
         self._client: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def complete(self, request: Request) -> Completion:
-        """Answer `request`: a `prompt` without constraints by /completions, everything else by /chat/completions."""
+    async def _complete(self, request: Request) -> Completion:
+        """Answer a `prompt` without constraints by /completions, everything else by /chat/completions."""
         began = time.perf_counter()
+        mode: Mode | None = None
         if _unconstrained(request) and "completions" not in self.lacks:
             answer = await self._text(request)
         else:
-            answer = await self._chat(request, {"logprobs": True} if self._logprobs else {})
+            answer, mode = await self._chat(request, {"logprobs": True} if self._logprobs else {})
         seconds = time.perf_counter() - began
-        return read_answer(answer, request, name=self.name, seconds=seconds, prices=self.prices)
+        return read_answer(
+            answer, request, name=self.name, seconds=seconds, prices=self.prices, mode=mode, secret=self._key
+        )
 
     async def close(self) -> None:
         """Close the connections; idempotent."""
@@ -65,11 +70,15 @@ class OpenAIModel(ChatModel):
     async def _text(self, request: Request) -> dict[str, Any]:
         extra = {"logprobs": 1} if self._logprobs else {}
         try:
-            return await self._ask("completions", {"prompt": request.prompt} | sampling_arguments(request) | extra)
+            answer = await self._steadily(
+                "completions", {"prompt": request.prompt} | sampling_arguments(request) | extra
+            )
+            self._continues = True
+            return answer
         except ModelRefused as refused:
-            if status_of(refused) not in (404, 405, 501):
+            if refused.status not in (404, 405, 501) or self._continues:
                 raise
-        answer = await self._chat(request, {"logprobs": True} if self._logprobs else {})
+        answer, _ = await self._chat(request, {"logprobs": True} if self._logprobs else {})
         self.learn("completions", "has no /completions for this model: a prompt is sent as one user message")
         return answer
 
@@ -83,14 +92,16 @@ class OpenAIModel(ChatModel):
         except openai.OpenAIError as error:
             raise fault_from(
                 error, name=self.name, address=self.address, key_hint=self._key_hint, secret=self._key
-            ) from error
+            ) from None  # its own text may hold the key
         text = raw.http_response.text
         try:
             answer = json.loads(text)
-        except ValueError as error:
-            raise ModelFault(f"{self.address} ({self.name}) answered with no JSON: {text[:200]!r}") from error
+        except ValueError:
+            answer = None
         if not isinstance(answer, dict):
-            raise ModelFault(f"{self.address} ({self.name}) answered with no completion: {text[:200]!r}")
+            what = "no JSON" if answer is None else "no completion"
+            said = mask(text, self._key)[:200]
+            raise ModelFault(f"{self.address} ({self.name}) answered with {what}: {said!r}") from None
         return answer
 
     def _connection(self) -> Any:
@@ -112,6 +123,8 @@ def _unconstrained(request: Request) -> bool:
 
 def key_for(address: str, variable: str) -> str | None:
     """The key in environment variable `variable`; None for a server on this machine that needs none."""
+    if fault := wrong_variable(variable):
+        raise ModelRefused(fault)
     if key := os.environ.get(variable, "").strip():
         return key
     host = urlsplit(address).hostname or ""

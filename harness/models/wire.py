@@ -1,19 +1,19 @@
 """The OpenAI shape of a request, an answer and a failure, shared by every backend that speaks it.
 
-Nothing is retried here (the runner does that) and no key is ever part of a message. What a server turns out not to know
-is asked for in another way once, said in the log, and remembered.
+Nothing is retried here and no key is ever part of a message. What a server turns out not to know is asked for in
+another way once, said in the log, and remembered.
 """
 
 import json
 import logging
-import os
 import re
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from time import time
 from typing import Any
 
-from harness.model import Completion, ContextOverflow, ModelFault, ModelRefused, Request, ToolCall, Usage
+from harness.model import Completion, ContextOverflow, Mode, ModelFault, ModelRefused, Request, ToolCall, Usage
+from harness.secrecy import SHORT, mask
 
 log = logging.getLogger("harness.models")
 
@@ -70,18 +70,19 @@ def sampling_arguments(request: Request, limit_name: str = "max_tokens") -> dict
 
 
 def read_answer(
-    answer: Any, request: Request, *, name: str, seconds: float, prices: tuple[float, float] | None
-) -> Completion:
+    answer: Any, request: Request, *, name: str, seconds: float, prices: tuple[float, float] | None,
+    mode: Mode | None = None, secret: str | None = None,
+) -> Completion:  # fmt: skip
     """Completion from a chat or text answer. ModelFault when it is not shaped like one."""
     try:
         choice = answer["choices"][0]
         message = choice.get("message") or {"content": choice.get("text")}
-        text = message.get("content") or message.get("refusal") or ""
+        text = _without(message.get("content") or message.get("refusal") or "", secret)
         calls = tuple(
             ToolCall(
                 id=call.get("id") or f"call_{number}",
                 name=call["function"]["name"],
-                arguments=_raw(call["function"].get("arguments")),
+                arguments=_without(_raw(call["function"].get("arguments")), secret),
             )
             for number, call in enumerate(message.get("tool_calls") or ())
         )
@@ -94,6 +95,7 @@ def read_answer(
             text=text,
             tool_calls=calls,
             finish_reason=choice.get("finish_reason") or "stop",
+            mode=mode,
             usage=Usage(
                 prompt_tokens=prompt_tokens,
                 cached_tokens=(told.get("prompt_tokens_details") or {}).get("cached_tokens") or 0,
@@ -106,9 +108,13 @@ def read_answer(
             output_logprobs=_logprobs(choice),
         )
     except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
-        raise ModelFault(
-            f"{name} answered with something that is no completion ({error!r}): {str(answer)[:200]}"
-        ) from error
+        said = mask(f"({error!r}): {answer}", secret)[:300]
+        raise ModelFault(f"{name} answered with something that is no completion {said}") from None
+
+
+def _without(text: str, secret: str | None) -> str:
+    """A model's words without the key, which a server may echo; the environment's other values may be plain words."""
+    return text.replace(secret, "***") if secret and len(secret) >= SHORT else text
 
 
 def _raw(arguments: Any) -> str:
@@ -165,7 +171,9 @@ def fault_from(error: Any, *, name: str, address: str, key_hint: str, secret: st
     if isinstance(error, openai.APIConnectionError) or status is None:
         return ModelFault(f"{address} cannot be reached ({name}): {said}")
     if status in (401, 403):
-        return ModelRefused(f"{address} refused the key or its rights ({status}, {name}): {key_hint}")
+        return ModelRefused(
+            f"{address} refused the key or its rights ({status}, {name}): {key_hint}", status=status, said=said
+        )
     body = error.body if isinstance(getattr(error, "body", None), dict) else {}
     body = body["error"] if isinstance(body.get("error"), dict) else body
     code = str(getattr(error, "code", None) or body.get("code") or body.get("type") or "")
@@ -176,24 +184,20 @@ def fault_from(error: Any, *, name: str, address: str, key_hint: str, secret: st
         return ContextOverflow(f"{name} at {address}: the prompt does not fit: {said}", tokens=tokens, limit=limit)
     if status == 404:
         return ModelRefused(
-            f"{address} has no model or path for {name!r} ({said}): check the model's name and api_base"
-        )
+            f"{address} has no model or path for {name!r} ({said}): check the model's name and api_base",
+            status=status, said=said,
+        )  # fmt: skip
     if status == 429 and "insufficient_quota" in (code + said):
-        return ModelRefused(f"{address}: the account has no money left for {name} ({said})")
+        return ModelRefused(f"{address}: the account has no money left for {name} ({said})", status=status, said=said)
     if status < 400 or status in (409, 425, 429) or (status >= 500 and status != 501):
         return ModelFault(f"{address} answered {status} ({name}): {said}", retry_after=_retry_after(error))
-    return ModelRefused(f"{address} refused the request to {name} ({status}): {said}")
+    return ModelRefused(f"{address} refused the request to {name} ({status}): {said}", status=status, said=said)
 
 
 def _said(error: Any, secret: str | None) -> str:
-    text = str(getattr(error, "message", None) or error)[:400]
-    cause = error.__cause__
-    if cause is not None and str(cause) and str(cause) not in text:
-        text = f"{text} ({cause})"[:600]
-    keys = [value for name, value in os.environ.items() if name.endswith("_API_KEY") and len(value) >= 8]
-    for key in [secret, *keys]:
-        text = text.replace(key, "***") if key else text
-    return text
+    text = mask(str(getattr(error, "message", None) or error), secret)[:400]
+    cause = mask(str(error.__cause__ or ""), secret)
+    return f"{text} ({cause})"[:600] if cause and cause not in text else text
 
 
 def _overflow(said: str, body: Mapping[str, Any]) -> tuple[int | None, int | None]:

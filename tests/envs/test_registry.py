@@ -329,3 +329,19 @@ def test_the_built_in_household_loads_by_its_name() -> None:
     loaded = load("household")
     assert isinstance(loaded, Benchmark)
     assert loaded.tasks("train", 1)
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("reward_range=5", "reward_range is two numbers"),
+        ("splits=3", "splits is a mapping"),
+        ("metric=abc", "metric is a function of the rewards"),
+        ("make_env=x", "make_env is a function that makes an Env"),
+        ("policies=1", "policies is a mapping"),
+    ],
+)
+def test_an_option_that_no_text_can_say_is_one_clear_line(module: str, option: str, said: str) -> None:
+    with pytest.raises(EnvError, match=said) as caught:
+        load(f"{module}:benchmark:{option}")
+    assert "\n" not in str(caught.value)

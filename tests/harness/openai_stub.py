@@ -14,7 +14,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 #: What `Stub.faults` may hold; each entry is used up by one request.
-FAULTS = ("429", "quota", "500", "401", "404", "400", "hang", "drop", "garbage", "not_json", "overflow")
+FAULTS = (
+    "429", "quota", "500", "401", "404", "400", "format", "hang", "drop", "garbage", "not_json", "overflow", "echo",
+    "echo_json", "echo_400",
+)  # fmt: skip
 
 
 @dataclass
@@ -94,6 +97,14 @@ class _Handler(BaseHTTPRequestHandler):
             self._overflow(9000, stub.context)
         elif fault in ("500", "401", "404", "400"):
             self._error(int(fault), f"told to fail with {fault}", "told")
+        elif fault == "format":
+            self._error(400, "upstream worker: cannot parse response_format", "bad_gateway")
+        elif fault == "echo":
+            self._bytes(200, f"<p>{'x' * 190}{self.headers['Authorization']}</p>".encode(), "text/html")
+        elif fault == "echo_json":
+            self._send(200, {"headers": "x" * 150 + self.headers["Authorization"]})
+        elif fault == "echo_400":
+            self._error(400, "x" * 380 + self.headers["Authorization"], "told")
         elif fault == "hang":
             stub.released.wait(30)
             self.close_connection = True

@@ -40,6 +40,22 @@ FAULTS: dict[str, tuple[dict[str, str | bytes | None], list[str]]] = {
     "unknown table": ({"harness.toml": "[modle]\nname = 'x'\n"}, ["harness.toml", "modle", "no such setting"]),
     "newer format": ({"harness.toml": "format = 2\n"}, ["harness.toml", "format 2", "newer", "pip install -U instar"]),
     "format of a wrong type": ({"harness.toml": "format = '1'\n"}, ["harness.toml", "format", "'1'"]),
+    **{
+        f"a name that is no part of a folder's: {name!a}": (
+            {"harness.toml": f'name = "{name}"\n'},
+            ["name", "at most 64"],
+        )
+        for name in ("", "../../x", "a/b", ".hidden", "a\\u0000b", "a\\nb", "a\\n", "a b", "x" * 65, "ä")
+    },
+    "a key instead of its variable": (
+        {"harness.toml": "[model.options]\napi_key_env = 'sk-abc'\n"},
+        ["[model.options]: api_key_env is no name of an environment variable"],
+    ),
+    "a password in an address": (
+        {"harness.toml": "[model.options]\napi_base = 'https://me:pw@models.example'\n"},
+        ["[model.options]: api_base holds a password or a key"],
+    ),
+    "a key": ({"harness.toml": "[model.options]\napi_key = 'sk-abc'\n"}, ["[model.options]: never write a key here"]),
     "missing prompt": ({"prompts/step.md": None}, ["prompts/step.md", "missing", "choice loop"]),
     "unknown placeholder": ({"prompts/step.md": "{gaol}"}, ["prompts/step.md", "{gaol}", "goal", "{{gaol}}"]),
     "a prompt that needs itself": ({"prompts/step.md": "{step}"}, ["prompts/step.md", "{step}"]),

@@ -1,4 +1,5 @@
 import asyncio
+import re
 import subprocess
 import sys
 import textwrap
@@ -88,6 +89,25 @@ def test_an_openai_model_is_reached_with_its_options():
 def test_an_option_that_means_nothing_is_an_error():
     with pytest.raises(ModelRefused, match=r"no option thread; it knows .*api_base"):
         connect("openai/tiny", {"thread": 2})
+
+
+@pytest.mark.parametrize(
+    ("spec", "option", "value", "said"),
+    [
+        ("openai/tiny", "timeout", "abc", "the option timeout is a str. Cure: give it as float"),
+        ("openai/tiny", "timeout", True, "the option timeout is a bool"),
+        ("openai/tiny", "api_base", 5, "the option api_base is a int. Cure: give it as str"),
+        ("openai/tiny", "price_in", "sk-secret", "the option price_in is a str"),
+        ("openai/tiny", "logprobs", 1, "the option logprobs is a int. Cure: give it as bool"),
+        ("gguf:x.gguf", "threads", 1.5, "the option threads is a float. Cure: give it as int"),
+        ("openai/tiny", "timeout", 0, "timeout = 0: give a number of seconds above 0"),
+        ("openai/tiny", "timeout", float("nan"), "timeout = nan"),
+    ],
+)
+def test_an_option_of_the_wrong_kind_is_one_clear_line(spec, option, value, said):
+    with pytest.raises(ModelRefused, match=re.escape(said)) as caught:
+        connect(spec, ({"api_base": "http://127.0.0.1:1/v1"} if spec[0] == "o" else {}) | {option: value})
+    assert "secret" not in str(caught.value)
 
 
 def test_the_stub_serves_as_a_script_until_it_is_stopped():

@@ -1,5 +1,6 @@
 import asyncio
 import logging
+import traceback
 
 import pytest
 from openai_stub import Stub
@@ -7,6 +8,7 @@ from openai_stub import Stub
 from harness.model import Completion, ContextOverflow, Message, ModelFault, ModelRefused, Request, ToolCall
 from harness.models.openai_api import OpenAIModel
 from harness.models.wire import match_choice
+from harness.secrecy import mask
 
 CHAT = Request(messages=(Message(role="user", content="hello there"),))
 CHOICE = Request(messages=(Message(role="user", content="where to?"),), choices=("go left", "go right"))
@@ -79,7 +81,8 @@ def test_a_server_without_response_format_is_asked_in_plain_text_and_that_is_sai
     ):
         answers = ask(stub, CHOICE, CHOICE)
     assert [answer.text for answer in answers] == ["go right", "go right"]
-    assert ["response_format" in body for _, body in stub.seen] == [True, False, False]
+    assert ["response_format" in body for _, body in stub.seen] == [True, True, False, False]
+    assert [answer.mode for answer in answers] == ["plain", "plain"]
     assert [record.message for record in caplog.records if "response_format" in record.message] != []
     assert len(caplog.records) == 1
 
@@ -98,19 +101,79 @@ def test_a_bad_request_that_has_nothing_to_do_with_the_format_teaches_nothing():
             return model.lacks, answer.text
 
         assert asyncio.run(twice()) == (set(), "go left")
+    assert all("response_format" in body for _, body in stub.seen)
+
+
+@pytest.mark.parametrize("fault", ["400", "format"])
+@pytest.mark.parametrize("at", [0, 1])
+def test_one_stray_refusal_changes_nothing_in_how_choices_are_asked_for(fault, at):
+    with Stub(reply=lambda body: "go left") as stub:
+
+        async def several():
+            model = OpenAIModel("tiny", api_base=stub.url)
+            answers = []
+            for number in range(4):
+                stub.faults += [fault] * (number == at)
+                answers.append(await model.complete(CHOICE))
+            await model.close()
+            return answers, model.lacks
+
+        answers, lacks = asyncio.run(several())
+    assert [answer.mode for answer in answers] == ["constrained"] * 4
+    assert lacks == set()
+    assert ["response_format" in body for _, body in stub.seen] == [True] * 5
+
+
+@pytest.mark.parametrize("fault", ["400", "format"])
+def test_a_prompt_that_alone_is_refused_again_and_again_is_a_fault_of_its_own_and_not_of_the_run(fault):
+    with Stub(reply=lambda body: "go left") as stub:
+
+        async def several():
+            model = OpenAIModel("tiny", api_base=stub.url)
+            await model.complete(CHOICE)
+            stub.faults += [fault, fault]
+            with pytest.raises(ModelFault, match=r"the provider refused this prompt \(400, openai/tiny\): ") as caught:
+                await model.complete(CHOICE)
+            again = await model.complete(CHOICE)
+            await model.close()
+            return caught.value.transient, again.mode
+
+        assert asyncio.run(several()) == (False, "constrained")
+
+
+def test_an_answer_says_how_it_was_held_to_its_choices():
+    schema = CHAT.model_copy(update={"schema_": {"type": "object", "properties": {}}})
+    with Stub() as stub:
+        assert [answer.mode for answer in ask(stub, CHAT, CHOICE, schema)] == [None, "constrained", "constrained"]
+
+
+def test_one_stray_404_does_not_turn_prompts_into_chats():
+    with Stub() as stub:
+
+        async def several():
+            model = OpenAIModel("tiny", api_base=stub.url)
+            await model.complete(Request(prompt="once"))
+            stub.faults.append("404")
+            with pytest.raises(ModelRefused):
+                await model.complete(Request(prompt="upon"))
+            await model.complete(Request(prompt="a time"))
+            await model.close()
+
+        asyncio.run(several())
+    assert {path for path, _ in stub.seen} == {"/v1/completions"}
 
 
 def test_a_schema_that_the_server_refuses_is_refused_and_not_ignored():
     request = CHAT.model_copy(update={"schema_": {"type": "object", "properties": {}}})
     with Stub(response_format=False) as stub:
         assert isinstance(failure(stub, request), ModelRefused)
-    assert len(stub.seen) == 1
+    assert all("response_format" in body for _, body in stub.seen)
 
 
 def test_a_server_that_wants_the_newer_length_name_gets_it():
     with Stub(only_max_completion_tokens=True) as stub:
         assert [answer.text for answer in ask(stub, CHAT, CHAT)] == ["you said 2 words"] * 2
-    assert ["max_tokens" in body for _, body in stub.seen] == [True, False, False]
+    assert ["max_tokens" in body for _, body in stub.seen] == [True, True, False, False]
 
 
 def test_a_plain_prompt_goes_to_completions_or_else_becomes_one_user_message():
@@ -210,6 +273,55 @@ def test_a_key_is_sent_to_the_server_and_never_shown(monkeypatch):
     assert isinstance(refusal, ModelRefused)
     assert "MY_KEY" in str(refusal)
     assert "secret" not in str(refusal)
+
+
+@pytest.mark.parametrize("fault", ["echo", "echo_json", "echo_400"])
+def test_a_key_that_the_server_sends_back_is_masked_before_the_text_is_cut(monkeypatch, fault):
+    monkeypatch.setenv("MY_KEY", "sk-very-secret-123")
+    with Stub(faults=[fault, fault]) as stub:
+        said = failure(stub, api_key_env="MY_KEY")
+    assert not any(part in str(said) for part in ("sk-", "secret", "very"))
+    shown = "".join(traceback.format_exception(said))
+    assert "secret" not in shown
+
+
+def test_a_model_that_repeats_its_key_does_not_put_it_into_the_record(monkeypatch):
+    monkeypatch.setenv("MY_KEY", "sk-very-secret-123")
+    with Stub(reply=lambda body: "your key is sk-very-secret-123") as stub:
+        assert ask(stub, CHAT, api_key_env="MY_KEY")[0].text == "your key is ***"
+
+
+@pytest.mark.parametrize("variable", ["OTHER_API_KEY", "SOME_TOKEN", "client_secret", "THE_KEY"])
+def test_other_secrets_of_the_environment_are_masked_too(monkeypatch, variable):
+    monkeypatch.setenv(variable, "plain-but-hidden")
+    assert mask("it is plain-but-hidden.") == "it is ***."
+
+
+@pytest.mark.parametrize(
+    "name", ["sk-abcdefgh12345678", "sk_live_abc", "hf_abcdefgh", "a b", "", "A" * 65, "MY-KEY", "1KEY", "KEY\n"]
+)
+def test_a_key_in_the_place_of_a_variables_name_is_refused_and_not_repeated(name):
+    with pytest.raises(ModelRefused, match="no name of an environment variable") as caught:
+        OpenAIModel("tiny", api_base="http://127.0.0.1:1/v1", api_key_env=name)
+    assert not name or name not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "https://me:hunter22@models.example/v1", "https://hunter22@models.example/v1",
+        "https://models.example/v1?api_key=hunter22", "https://models.example/v1?sig=hunter22",
+        "models.example/hunter22", "http://[hunter22/v1", "http://x:hunter22/v1",
+    ],
+)  # fmt: skip
+def test_an_address_with_a_password_or_of_nothing_is_refused_and_not_repeated(monkeypatch, address):
+    monkeypatch.setenv("OPENAI_API_KEY", "x")
+    for told in ({"api_base": address}, {}):
+        if not told:
+            monkeypatch.setenv("OPENAI_BASE_URL", address)
+        with pytest.raises(ModelRefused, match="api_base ") as caught:
+            OpenAIModel("tiny", **told)
+        assert "hunter22" not in str(caught.value)
 
 
 def test_a_remote_server_without_a_key_is_refused_before_it_is_asked():
