@@ -6,10 +6,8 @@ shown are of the very texts that were tried.
 
 from dataclasses import dataclass
 
-from evolve.episodes import Episodes, row_scores
 from evolve.gate import Verdict
 from evolve.patch import Patch, PatchError, apply, diff
-from evolve.stats import Mean, mean_interval
 from harness.journal import Journal
 
 
@@ -38,14 +36,13 @@ class Change:
 
 @dataclass(frozen=True)
 class Node:
-    """One version in the tree: how deep, what became of it, and its mean on the validation tasks if it was examined."""
+    """One version in the tree: how deep, and what became of it."""
 
     version: str
     depth: int
     state: str
     step: int | None
     hypothesis: str
-    validation: Mean | None
     chosen: bool
 
 
@@ -62,10 +59,7 @@ class Changes:
         return sum(change.state == state for change in self.changes)
 
 
-def read_changes(
-    journal: Journal, episodes: Episodes, root: str, files: dict[str, str], chosen: str | None,
-    reward_range: tuple[float, float] | None,
-) -> Changes:  # fmt: skip
+def read_changes(journal: Journal, root: str, files: dict[str, str], chosen: str | None) -> Changes:
     """The proposals of a run that began with version `root` of `files`. Raises JournalError."""
     verdicts = {event.key: Verdict.model_validate(event.body) for event in journal.events("verdict")}
     texts: dict[str, dict[str, str]] = {root: files}
@@ -93,34 +87,19 @@ def read_changes(
                 verdicts.get(event.key),
             )
         )
-    return Changes(tuple(changes), _tree(root, changes, episodes, chosen, reward_range), texts)
+    return Changes(tuple(changes), _tree(root, changes, chosen), texts)
 
 
-def _tree(
-    root: str, changes: list[Change], episodes: Episodes, chosen: str | None, reward_range: tuple[float, float] | None
-) -> tuple[Node, ...]:
+def _tree(root: str, changes: list[Change], chosen: str | None) -> tuple[Node, ...]:
     by_parent: dict[str, list[Change]] = {}
     for change in changes:
         if change.child:
             by_parent.setdefault(change.parent, []).append(change)
-    scored: dict[str, Mean] = {}
-    for version in {row.arm for row in episodes.of("validate")}:
-        scored[version] = mean_interval(row_scores(episodes.of("validate", version)), reward_range=reward_range)
-    nodes = [Node(root, 0, "root", None, "the harness as it was given", scored.get(root), root == chosen)]
+    nodes = [Node(root, 0, "root", None, "the harness as it was given", root == chosen)]
     stack = [(change, 1) for change in reversed(by_parent.pop(root, []))]
     while stack:
         change, depth = stack.pop()
         hypothesis = change.patch.hypothesis if change.patch else ""
-        nodes.append(
-            Node(
-                change.child,
-                depth,
-                change.state,
-                change.step,
-                hypothesis,
-                scored.get(change.child),
-                change.child == chosen,
-            )
-        )
+        nodes.append(Node(change.child, depth, change.state, change.step, hypothesis, change.child == chosen))
         stack += [(child, depth + 1) for child in reversed(by_parent.pop(change.child, []))]
     return tuple(nodes)

@@ -15,7 +15,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 16, 44, 48
 
 @dataclass(frozen=True)
 class Series:
-    """One arm: its name, its style ("evolved", "control" or "wander"), its mean at each round, and at the exam."""
+    """One arm: its name, its style (evolved, control, wander or recalled), its mean at each round, and at the exam."""
 
     name: str
     style: str
@@ -100,6 +100,9 @@ def _mark(x: float, at: float, style: str) -> str:
     if style == "wander":
         corners = f"{x - 5.5:.1f},{at + 4.5:.1f} {x + 5.5:.1f},{at + 4.5:.1f} {x:.1f},{at - 5.5:.1f}"
         return f'<polygon class="mark wander" points="{corners}"/>'
+    if style == "recalled":
+        corners = f"{x - 6:.1f},{at:.1f} {x:.1f},{at - 6:.1f} {x + 6:.1f},{at:.1f} {x:.1f},{at + 6:.1f}"
+        return f'<polygon class="mark recalled" points="{corners}"/>'
     return f'<circle class="mark {style}" cx="{x:.1f}" cy="{at:.1f}" r="5"/>'
 
 

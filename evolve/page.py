@@ -96,8 +96,7 @@ def _curve(data: ReportData) -> Any:
         chart.Series("control", "control", against, data.exam.get("control")),
     ]
     chance = data.exam.get("wander")
-    if chance is not None:
-        series.append(chart.Series("random moves", "wander", [], chance))
+    series += [chart.Series(wording.arm(a), a, [], data.exam[a]) for a in ("wander", "recalled") if a in data.exam]
     return _markup(chart.learning_curve(series, data.facts.reward_range, None if chance else data.explored))
 
 

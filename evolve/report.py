@@ -71,7 +71,7 @@ class ReportData:
     rates: PassRates | None  # of a benchmark run with several episodes a task
     solved: int | None
     taught: int | None  # tasks of a benchmark run that taught the memory it recalled from; None: not known
-    exam: dict[str, Mean]  # by arm: evolved, control, and wander for random moves
+    exam: dict[str, Mean]  # by arm: evolved, control, wander (random moves), recalled (no model)
     pairs: tuple[Pair, ...]
     rounds: tuple[Round, ...]
     explored: Mean | None
@@ -127,9 +127,10 @@ def read_report(folder: str | os.PathLike[str]) -> ReportData:
         if evaluation is None and rows:
             evaluation = mean_interval(row_scores(rows), reward_range=reach)
         exam = {"evolved": outcome.evolved, "control": outcome.control} if outcome else {}
-        if outcome and outcome.wander:
-            exam["wander"] = outcome.wander
-        for arm in ("evolved", "control", "wander"):
+        for arm, mean in (("wander", outcome.wander), ("recalled", outcome.recalled)) if outcome else ():
+            if mean is not None:
+                exam[arm] = mean
+        for arm in ("evolved", "control", "wander", "recalled"):
             if arm not in exam and (played := episodes.of("exam", arm)):
                 exam[arm] = mean_interval(row_scores(played), reward_range=reach)
         explored = episodes.of("explore")
@@ -151,9 +152,7 @@ def read_report(folder: str | os.PathLike[str]) -> ReportData:
             pairs=_pairs(episodes, reach),
             rounds=_rounds(journal, episodes, reach),
             explored=mean_interval(row_scores(explored), reward_range=reach) if explored else None,
-            changes=read_changes(
-                journal, episodes, plan["harness"], plan.get("files", {}), outcome.chosen if outcome else None, reach
-            )
+            changes=read_changes(journal, plan["harness"], plan.get("files", {}), outcome.chosen if outcome else None)
             if plan.get("recipe") == "reflect" or journal.last("proposal", "0")
             else None,
             memory=read_recollection(journal, episodes, plan.get("memory"), plan.get("memory_digest")),

@@ -53,12 +53,12 @@ _ORDER = (
     "exploring",
     "evolving",
     "gate",
-    "validation",
     "proposer",
     "control",
     "exam, evolved",
     "exam, control",
     "exam, wander",
+    "exam, recalled",
     "agent",
 )
 
@@ -81,8 +81,6 @@ def _purpose(row: Row) -> str:
         return "exploring"
     if row.phase == "exam":
         return f"exam, {row.arm}"
-    if row.phase == "validate":
-        return "validation"
     if row.phase.startswith("gate-"):
         return "gate"
     if row.phase.startswith("round-"):

@@ -58,7 +58,7 @@ def rates(found: PassRates) -> str:
 
 def arm(name: str) -> str:
     """An arm as people read it."""
-    return "random moves" if name == "wander" else name
+    return {"wander": "random moves", "recalled": "memory alone"}.get(name, name)
 
 
 def shares(data: ReportData) -> str:
@@ -156,9 +156,14 @@ def caveats(data: ReportData) -> list[str]:
             )
         if not kept(data):
             found.append("Nothing was kept: the evolved agent is the unedited one, so any difference is noise.")
+        if outcome.forgotten:
+            found.append(
+                f"{counted(outcome.forgotten, 'item was', 'items were')} taken out of the memory by hand before the "
+                "exam was over, so the same command in another folder may give other numbers."
+            )
         if outcome.comparison.unpaired:
             found.append(f"{outcome.comparison.unpaired} exam episodes have no partner and count in no pair.")
-        found += _against_chance(outcome, data.explored)
+        found += [*_against_chance(outcome, data.explored), *_without_model(outcome)]
     if data.taught:
         found.append(
             f"{data.taught} of these tasks taught the memory that the agent recalled from: their scores prove nothing."
@@ -192,6 +197,17 @@ def _against_chance(outcome: Outcome, explored: Mean | None) -> list[str]:
     if outcome.wander and evolved is not None and evolved <= chance.mean:
         found.append(f"Random moves scored no less ({chance.mean:.3f}) than the evolved agent on the same tasks.")
     return found
+
+
+def _without_model(outcome: Outcome) -> list[str]:
+    """What the memory did alone: each time the best recalled move, or a random one, and no model is asked."""
+    alone, evolved = outcome.recalled.mean if outcome.recalled else None, outcome.evolved.mean
+    if alone is None or evolved is None or alone < evolved:
+        return []
+    return [
+        f"The memory alone, taking the best recalled move without asking the model, scored no less ({alone:.3f}): "
+        "what was learnt is in the memory, and this exam does not show that the model adds to it."
+    ]
 
 
 def kept(data: ReportData) -> bool:

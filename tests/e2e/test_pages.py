@@ -53,13 +53,15 @@ def parse(words: list[str]) -> None:
 def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A function stands for the embedded model, whose many answers would take minutes."""
     import evolve.session
+    import evolve.setup
 
     real = evolve.session.connect
 
     def connect(spec: str, options: Mapping[str, Any] | None = None) -> Any:
         return ScriptedModel(_imitate) if spec == "embedded" else real(spec, options)
 
-    monkeypatch.setattr(evolve.session, "connect", connect)
+    for module in (evolve.session, evolve.setup):
+        monkeypatch.setattr(module, "connect", connect)
 
 
 def _imitate(request: Request) -> str:

@@ -101,6 +101,27 @@ def test_random_moves_sit_the_exam_and_are_shown_beside_both_arms(reflected: Pat
     assert [part.calls for part in data.spending.parts if part.purpose == "exam, wander"] == [0]
 
 
+def test_a_memory_that_does_as_well_without_the_model_is_said_to(remembering: Path) -> None:
+    data = read_report(remembering)
+    assert data.outcome is not None
+    evolved = data.outcome.evolved
+
+    def told(recalled: Mean | None, forgotten: int = 0) -> ReportData:
+        assert data.outcome is not None
+        outcome = data.outcome.model_copy(update={"recalled": recalled, "forgotten": forgotten})
+        exam = {**data.exam, "recalled": recalled} if recalled else data.exam
+        return dataclasses.replace(data, outcome=outcome, exam=exam)
+
+    worse = evolved.model_copy(update={"mean": (evolved.mean or 0.0) - 0.01})
+    assert "memory alone" not in " ".join(wording.caveats(told(None)))
+    assert "memory alone" not in " ".join(wording.caveats(told(worse)))
+    assert "does not show that the model adds to it" in " ".join(wording.caveats(told(evolved)))
+    assert "3 items were taken out of the memory by hand" in " ".join(wording.caveats(told(None, 3)))
+    found = Reader(page(told(evolved)))
+    assert f"memory alone{wording.number(evolved.mean)}" in found.text
+    assert "mark recalled" in found.all("class")
+
+
 def test_tasks_that_a_gate_decided_on_are_counted_beside_those_that_taught(reflected: Path) -> None:
     data = read_report(reflected)
     assert data.outcome is not None
