@@ -277,6 +277,7 @@ def _is_expected(error: Exception) -> bool:
 def main() -> None:
     """Entry point of the `instar` command."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s")  # some libraries would set it to INFO
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's `&` would have it ignored, and SIGTERM too
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     status: object = 0
     try:

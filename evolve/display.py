@@ -21,7 +21,7 @@ class Display:
         self.quiet = quiet
         self._live: Any = None
         self._task: Any = None
-        self._phase = ""
+        self._phase = self._waiting = ""
         self._began = self._last = time.monotonic()
 
     def __enter__(self) -> Self:
@@ -43,12 +43,13 @@ class Display:
             self._live.stop()
 
     def watch(self, progress: Progress) -> None:
-        """One more episode has ended."""
+        """One more episode has ended, or a long wait has begun or ended."""
         if self.quiet:
             return
         scored = progress.done - progress.gaps
         score = f"mean {progress.scores / scored:.2f}" if scored else "no score yet"
         score += f", {progress.gaps} missing" if progress.gaps else ""
+        score += f", {progress.waiting}" if progress.waiting and self._live is not None else ""
         if progress.phase != self._phase:
             self._phase, self._began, self._task = progress.phase, time.monotonic(), None
         if self._live is not None:
@@ -59,6 +60,9 @@ class Display:
             self._live.update(self._task, completed=progress.done, total=progress.total, score=score)
             return
         now = time.monotonic()
+        if progress.waiting and progress.waiting != self._waiting:
+            print(f"{progress.phase}: {progress.waiting}", file=sys.stderr, flush=True)
+        self._waiting = progress.waiting or self._waiting
         if now - self._last >= _EVERY:
             self._last = now
             left = (now - self._began) / max(1, progress.done) * (progress.total - progress.done)

@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from envs import Benchmark
+from envs import Benchmark, EnvFault
 from envs.benchmark import PolicyMaker
-from harness.episode import Episode, Recall, Remembered
+from harness.border import border, shown
+from harness.episode import Episode, NoChoices, Recall, Remembered
 from harness.folder import Harness
 from harness.model import Message, Model, Request
-from harness.settings import HarnessError, LimitSettings
+from harness.settings import LimitSettings
 from harness.situation import Situation, describe
 
 
@@ -171,20 +172,24 @@ class PolicyPlayer(_OnHarness):
         return 0
 
     async def play(self, episode: Episode) -> None:
-        """Follow the policy to the end. Raises HarnessError when there is nothing to choose from."""
+        """Follow the policy to the end. Raises NoChoices when there is nothing to choose from."""
         rng = episode.stream("policy")
-        policy = self.make(episode.env, rng) if self.make is not None else None
+        with border():
+            policy = self.make(episode.env, rng) if self.make is not None else None
         while not episode.over:
             situation = self.situation(episode)
             if policy is not None:
-                action = policy(episode.observation)
+                with border():
+                    action = policy(episode.observation)
+                if not isinstance(action, str):
+                    raise EnvFault(f"the policy '{self.name}' chose {shown(action)}, which is no text")
             elif situation.moves:
                 move = self._recalled(episode, situation)
                 action = (
                     situation.moves[move][0] if move else rng.choice(situation.moves[rng.choice([*situation.moves])])
                 )
             else:
-                raise HarnessError(
+                raise NoChoices(
                     f"task {episode.task.id}: the environment offers no choices, so nothing can wander in it"
                 )
             move = next((move for move, actions in situation.moves.items() if action in actions), action)

@@ -2,28 +2,27 @@
 
 A loop reads `observation`, asks the model with `ask`, recalls with `recall` and acts with `act`, until `over`. Each
 turn is in the journal before the next one starts. A model's fault is retried here, call by call; what stays broken
-ends the episode as a gap, never as a score. How long it waited for whom is known, so that a time-out can be told from
-an agent that is slow.
+ends the episode as a gap, never as a score. What its `clock` counts tells a time-out from an agent that is slow.
 """
 
 import asyncio
-import math
 import random
 import time
-import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from envs import Benchmark, Env, Observation, Step, Task, Tool
-from envs.env import EnvFault
+from envs import Benchmark, Env, EnvFault, Observation, Task, Tool
+from harness.border import border, offered, seen, stepped
+from harness.clock import Clock
 from harness.model import Completion, Model, ModelFault, Request
 from harness.seeds import seed_for, stream
-from harness.settings import LimitSettings
+from harness.settings import HarnessError, LimitSettings
 from harness.trajectory import Call, Turn
 
 RETRIES = 4  # of one model call
+PATIENCE = 600.0  # seconds that a server may ask us to wait
+NOTABLE = 2.0  # seconds of a pause that are worth telling
 CLOSING = 10.0  # seconds that a world has to close
 FEEDBACK = 2000  # characters of an evaluator's words that are kept of a step
 
@@ -45,6 +44,14 @@ Recall = Callable[[str, random.Random], Sequence[Remembered]]
 Lookup = Callable[[str], Completion | None]
 
 
+#: Told what the episode waits for, and "" when that is over.
+Tell = Callable[[str], None]
+
+
+class NoChoices(HarnessError):
+    """The world offers no choices, and the loop needs some."""
+
+
 class EpisodeLimit(Exception):
     """A limit of ours ended the episode; the agent is scored on what it has."""
 
@@ -54,11 +61,11 @@ class Episode:
 
     def __init__(
         self, benchmark: Benchmark, task: Task, *, number: int, run_seed: int, max_steps: int, max_calls: int,
-        limits: LimitSettings, record: Callable[[Turn], Turn], lookup: Lookup,
+        limits: LimitSettings, record: Callable[[Turn], Turn], lookup: Lookup, tell: Tell = lambda text: None,
     ) -> None:  # fmt: skip
         self.benchmark, self.task, self.number, self.run_seed = benchmark, task, number, run_seed
         self.max_steps, self.max_calls, self.limits = max_steps, max_calls, limits
-        self._record, self._lookup = record, lookup
+        self._record, self._lookup, self._tell = record, lookup, tell
         self.seed = seed_for(run_seed, task.id, number, "env")
         self.observation = Observation("")
         self.turns: list[Turn] = []
@@ -68,7 +75,8 @@ class Episode:
         self._tokens = self._invalid = self._asked = 0
         self._equal: Counter[str] = Counter()
         self._streams: dict[str, random.Random] = {}
-        self._longest = (0.0, "nothing")
+        self.clock = Clock(limits.seconds)
+        self.had_choices = False
 
     @property
     def env(self) -> Env:
@@ -87,11 +95,6 @@ class Episode:
         """The world's rewards so far, one for each action that reached it: a metric never sees a rejected answer."""
         return [turn.reward for turn in self.turns if not turn.invalid]
 
-    @property
-    def longest_wait(self) -> tuple[float, str]:
-        """Seconds of the longest wait so far, and for whom: "the model" or "the world"."""
-        return self._longest
-
     def stream(self, role: str) -> random.Random:
         """The random stream of `role` in this episode; the same object each time."""
         if role not in self._streams:
@@ -100,17 +103,9 @@ class Episode:
 
     async def start(self) -> None:
         """Make the world and reset it. Raises EnvFault."""
-        try:
-            with self._waits_for("the world"):
-                self._env = self.benchmark.make_env()
-                found = await self._env.reset(self.task, self.seed)
-        except EnvFault:
-            raise
-        except Exception as error:
-            raise EnvFault(_where(error)) from error
-        if not isinstance(found, Observation):
-            raise EnvFault(f"reset returned a {type(found).__name__}, no Observation")
-        self.observation = found
+        with self.clock.waits_for("the world"), border():
+            self._env = self.benchmark.make_env()
+            self._see(seen(await self._env.reset(self.task, self.seed), "reset"))
 
     async def close(self) -> str:
         """Close the world; what went wrong there, as text, since it cannot change what the episode earned."""
@@ -118,21 +113,18 @@ class Episode:
             return ""
         try:
             async with asyncio.timeout(CLOSING) as clock:
-                await self._env.close()
-        except Exception as error:  # noqa: BLE001 - the border to code that is not ours: said in the record
+                with border():
+                    await self._env.close()
+        except (EnvFault, TimeoutError) as fault:
             if clock.expired():
                 return f"the environment did not close within {CLOSING:g} s"
-            return f"the environment did not close: {_where(error)}"
+            return f"the environment did not close: {fault}"
         return ""
 
     def tools(self) -> Sequence[Tool]:
         """The functions that the world offers now. Raises EnvFault."""
-        try:
-            return self.env.tools()
-        except EnvFault:
-            raise
-        except Exception as error:
-            raise EnvFault(_where(error)) from error
+        with border():
+            return offered(self.env.tools())
 
     async def ask(self, model: Model, request: Request) -> Completion:
         """The model's answer, retried over its faults, counted in the next turn. Raises EpisodeLimit or ModelFault."""
@@ -157,7 +149,7 @@ class Episode:
                 messages=request.messages if request.prompt is None else None, prompt=request.prompt,
                 tools=request.tools, digest=digest, output=completion.text, usage=used, cached=known is not None,
                 tool_calls=completion.tool_calls, finish_reason=completion.finish_reason,
-                prompt_ids=completion.prompt_ids, output_ids=completion.output_ids,
+                mode=completion.mode, prompt_ids=completion.prompt_ids, output_ids=completion.output_ids,
                 output_logprobs=completion.output_logprobs,
             )
         )  # fmt: skip
@@ -168,22 +160,14 @@ class Episode:
         self._check_open()
         before = self.observation.text
         await asyncio.sleep(0)  # where neither world nor model ever waits, Ctrl-C and the time-out come through here
-        try:
-            with self._waits_for("the world"):
-                step = await self.env.step(action)
-        except EnvFault:
-            raise
-        except Exception as error:  # the border to code that is not ours: whatever breaks there is missing data
-            raise EnvFault(_where(error)) from error
-        if fault := _fault(step):
-            raise EnvFault(f"step returned {fault}")
-        words = step.info.get("feedback")
-        feedback = words[:FEEDBACK] if isinstance(words, str) else ""
-        self.observation, self.over = step.observation, step.done
+        with self.clock.waits_for("the world"), border():
+            observation, reward, done, feedback = stepped(await self.env.step(action))
+        self._see(observation)
+        self.over = done
         self._write(
             Turn(
                 observation=before, action=action, situation=situation, move=move or action, retrieved=tuple(retrieved),
-                calls=tuple(self._calls), reward=step.reward, feedback=feedback,
+                calls=tuple(self._calls), reward=reward, feedback=feedback[:FEEDBACK],
             )
         )  # fmt: skip
 
@@ -216,45 +200,38 @@ class Episode:
         if len(self.turns) >= self.max_steps:
             raise EpisodeLimit(f"{self.max_steps} steps were not enough")
 
-    @contextmanager
-    def _waits_for(self, whom: str) -> Iterator[None]:
-        since = time.monotonic()
-        try:
-            yield
-        finally:  # also when the limit of time comes meanwhile
-            self._longest = max(self._longest, (time.monotonic() - since, whom))
+    def _see(self, observation: Observation) -> None:
+        self.observation = observation
+        self.had_choices = self.had_choices or bool(observation.choices)
 
     async def _complete(self, model: Model, request: Request) -> Completion:
-        with self._waits_for("the model"):  # the pauses between its faults are waits for it, too
-            for attempt in range(RETRIES + 1):
-                started = time.monotonic()
-                try:
+        for attempt in range(RETRIES + 1):
+            started = time.monotonic()
+            try:
+                with self.clock.waits_for("the model"):
                     completion = await model.complete(request)
-                except ModelFault as fault:
-                    if attempt == RETRIES or not fault.transient:
-                        raise
-                    pause = min(60.0, fault.retry_after or 0.5 * 2**attempt)
-                    await asyncio.sleep(pause * (1 + 0.1 * self.stream("backoff").random()))
-                    continue
-                if not completion.usage.seconds:
-                    usage = completion.usage.model_copy(update={"seconds": time.monotonic() - started})
-                    completion = completion.model_copy(update={"usage": usage})
-                return completion
+            except ModelFault as fault:
+                if attempt == RETRIES or not fault.transient:
+                    raise
+                await self._pause(fault, fault.retry_after or 0.5 * 2**attempt)
+                continue
+            if not completion.usage.seconds:
+                usage = completion.usage.model_copy(update={"seconds": time.monotonic() - started})
+                completion = completion.model_copy(update={"usage": usage})
+            return completion
         raise AssertionError("unreachable")
 
-
-def _fault(step: object) -> str:
-    """What is wrong with a world's answer; a reward that is no finite number must not become a score."""
-    if not isinstance(step, Step) or not isinstance(step.observation, Observation):
-        return f"a {type(step).__name__}, no Step with an Observation"
-    if step.reward is not None and not (isinstance(step.reward, int | float) and math.isfinite(step.reward)):
-        return f"the reward {step.reward!r}, which is no finite number"
-    if not isinstance(step.info, Mapping):
-        return f"the info {step.info!r}, which is no mapping"
-    return ""
-
-
-def _where(error: Exception) -> str:
-    """What broke in code that is not ours, with the file and line."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({frame.filename}:{frame.lineno})"
+    async def _pause(self, fault: ModelFault, seconds: float) -> None:
+        """Wait before the next try, for as long as the server asked if it did; raises `fault` if that is too long."""
+        if seconds > PATIENCE:
+            raise ModelFault(f"{fault} (asked to wait {seconds:.0f} s, and no more than {PATIENCE:.0f} are waited)")
+        seconds *= 1 + 0.1 * self.stream("backoff").random()
+        notable = seconds >= NOTABLE
+        if notable:
+            self._tell(f"waiting {seconds:.0f} s for the model: {fault}")
+        try:
+            with self.clock.pauses():
+                await asyncio.sleep(seconds)
+        finally:
+            if notable:
+                self._tell("")

@@ -11,14 +11,17 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from envs import Benchmark, Task
-from envs.env import EnvFault
+from envs import Benchmark, EnvFault, Task
 from harness.agent import Player
-from harness.episode import Episode, EpisodeLimit
+from harness.border import border
+from harness.episode import Episode, EpisodeLimit, NoChoices, Tell
 from harness.journal import Journal, JournalError
 from harness.model import Completion, ContextOverflow, ModelFault
 from harness.record import Earlier, Record
 from harness.trajectory import Call, Trajectory, Turn
+
+#: What broke: "mendable" by another try now, "passing" by itself, or "lasting", the same whenever it is tried again.
+Broken = Literal["", "mendable", "passing", "lasting"]
 
 
 class RunStopped(Exception):
@@ -47,30 +50,36 @@ class Job:
 
 @dataclass
 class Progress:
-    """What a display needs: finished, in all, gaps, and the sum of scores."""
+    """What a display needs: finished, in all, gaps, the sum of scores, and what is `waiting` for long ("": nothing)."""
 
     total: int = 0
     done: int = 0
     gaps: int = 0
     scores: float = 0.0
     phase: str = ""
+    waiting: str = ""
 
 
 @dataclass
 class Runner:
-    """Plays jobs on `benchmark` into `journal`. `concurrency` episodes at once; `retries` of a broken world."""
+    """Plays jobs on `benchmark` into `journal`. `concurrency` episodes at once; `retries` of a broken world.
+
+    A batch that lost all it played stops the run, and so do `patience` losses in a row, also over several batches.
+    """
 
     benchmark: Benchmark
     journal: Journal
     seed: int = 0
     concurrency: int = 4
     retries: int = 3
-    patience: int = 3  # episodes lost, with none that went well in the batch, that stop the run
+    patience: int = 3
     watch: Callable[[Progress], None] | None = None
     _record: Record = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._record = Record(self.journal)
+        self._lost = 0  # episodes in a row
+        self._succeeded = self._had_choices = False
 
     async def run(self, jobs: Sequence[Job], *, settle: bool = True) -> list[Trajectory]:
         """Trajectories of `jobs`, in their order. Raises RunStopped, ModelRefused, HarnessError or JournalError.
@@ -96,32 +105,47 @@ class Runner:
                 results[index] = found
                 self._count(progress, found)
         queue = iter(waiting)
-        failures: list[str] = []
+        failures: list[tuple[str, Broken]] = []
         succeeded = bool(progress.done - progress.gaps)
+        self._succeeded |= succeeded
+
+        def tell(text: str) -> None:
+            progress.waiting = text
+            if self.watch is not None:
+                self.watch(progress)
 
         async def worker() -> None:
             nonlocal succeeded
             for index in queue:
-                result = await self._play(jobs[index])
+                result, broken = await self._play(jobs[index], tell)
                 results[index] = result
                 self._count(progress, result)
                 if result.status != "gap":
-                    succeeded = True
+                    succeeded = self._succeeded = True
+                    self._lost = 0
                 else:
-                    failures.append(result.reason)
-                    if not succeeded and len(failures) >= self.patience:
-                        raise RunStopped(
-                            f"the first {len(failures)} episodes were all lost: {failures[-1]}. "
-                            "Cure: mend that, then give the same command again; nothing that had finished is lost"
-                        )
+                    failures.append((result.reason, broken))
+                    self._lost += 1
+                    if not succeeded and self._lost >= self.patience:
+                        raise self._stopped(result.reason)
 
         await _together([worker() for _ in range(min(self.concurrency, len(waiting)))])
+        # What is the same at each try, where others went well, must not hold a run up for ever.
+        if failures and not succeeded and not (self._succeeded and all(kind == "lasting" for _, kind in failures)):
+            raise self._stopped(failures[-1][0])
         finished = [result for result in results if result is not None]
         if settle and jobs and not settled:
             self.journal.append(
                 "batch", {"episodes": len(finished), "gaps": sum(r.status == "gap" for r in finished)}, batch
             )
         return finished
+
+    def _stopped(self, reason: str) -> RunStopped:
+        lost = "the only episode was lost" if self._lost == 1 else f"{self._lost} episodes were all lost"
+        which = lost if self._lost == 1 else f"the {'last' if self._succeeded else 'first'} {lost}"
+        return RunStopped(
+            f"{which}: {reason}. Cure: mend that, then give the same command again; nothing that had finished is lost"
+        )
 
     def _count(self, progress: Progress, result: Trajectory) -> None:
         progress.done += 1
@@ -130,13 +154,13 @@ class Runner:
         if self.watch is not None:
             self.watch(progress)
 
-    async def _play(self, job: Job) -> Trajectory:
+    async def _play(self, job: Job, tell: Tell) -> tuple[Trajectory, Broken]:
         first = sum(1 for _ in self.journal.events("start", job.key))
         for attempt in range(first, first + self.retries + 1):
-            result, mendable = await self._attempt(job, attempt)
-            if not mendable or attempt == first + self.retries:
+            result, broken = await self._attempt(job, attempt, tell)
+            if broken != "mendable" or attempt == first + self.retries:
                 self.journal.finish(result, attempt)
-                return result
+                return result, broken
             unfinished = [call.model_dump(mode="json", exclude_defaults=True) for call in result.unfinished]
             self.journal.append(
                 "lost", {"attempt": attempt, "reason": result.reason, "unfinished": unfinished}, job.key
@@ -144,8 +168,8 @@ class Runner:
             await asyncio.sleep(0.2 * 2 ** (attempt - first))
         raise AssertionError("unreachable")
 
-    async def _attempt(self, job: Job, attempt: int) -> tuple[Trajectory, bool]:
-        """One try, and whether another one may mend what broke it."""
+    async def _attempt(self, job: Job, attempt: int, tell: Tell) -> tuple[Trajectory, Broken]:
+        """One try, and what broke it."""
         limits, player = job.player.limits, job.player
         earlier = self._record.earlier(job.key) if attempt else Earlier()
         self.journal.append("start", {"attempt": attempt}, job.key)
@@ -169,12 +193,15 @@ class Runner:
         episode = Episode(
             self.benchmark, job.task, number=job.number, run_seed=self.seed, max_steps=player.steps(self.benchmark),
             max_calls=player.calls(self.benchmark), limits=limits, record=record, lookup=lookup,
+            tell=tell,
         )  # fmt: skip
         started = time.time()
         status: Literal["done", "truncated", "gap"] = "done"
-        reason, mendable = "", False
+        reason, score = "", None
+        broken: Broken = ""
         try:
-            async with asyncio.timeout(limits.seconds) as clock:
+            async with asyncio.timeout(None) as timer:
+                episode.clock.start(timer)
                 await episode.start()
                 await player.play(episode)
         except EpisodeLimit as limit:
@@ -182,33 +209,37 @@ class Runner:
         except ContextOverflow as overflow:
             status, reason = "truncated", f"the prompt did not fit the model: {overflow}"
         except ModelFault as fault:
-            status, reason = "gap", f"model: {fault}"
+            status, reason, broken = "gap", f"model: {fault}", "passing" if fault.transient else "lasting"
         except EnvFault as fault:
-            status, reason, mendable = "gap", f"environment: {fault}", True
+            status, reason, broken = "gap", f"environment: {fault}", "mendable"
+        except NoChoices as fault:
+            if episode.observation.choices is None and not (episode.had_choices or self._had_choices):
+                raise  # this world never offers any
+            status, reason, broken = "gap", f"environment: {fault}", "lasting"
         except TimeoutError:
-            if not clock.expired():
+            if not timer.expired():
                 raise
-            status, reason = _late(episode, limits.seconds)
+            ours, reason = episode.clock.verdict()
+            status, broken = ("gap", "passing") if ours else ("truncated", "")
         finally:
+            self._had_choices |= episode.had_choices
             closing = await episode.close()
+        if status != "gap":
+            try:
+                with border():
+                    score = self.benchmark.score(episode.rewards)
+            except EnvFault as fault:
+                status, reason, broken = "gap", f"environment: {fault}", "lasting"
         unfinished = tuple(map(paid, episode.unfinished))
         asked = (*(call for turn in episode.turns for call in turn.calls), *unfinished)
         return Trajectory(
             id=job.key, task=job.task.id, split=job.task.split, goal=job.task.goal, episode=job.number,
             seed=episode.seed, harness=player.version, model=player.model_name, turns=tuple(episode.turns),
             unfinished=unfinished, lost=earlier.lost(asked), final=episode.observation.text,
-            score=None if status == "gap" else self.benchmark.score(episode.rewards), status=status,
+            score=score, status=status,
             reason="; ".join(filter(None, (reason, closing))), arm=job.arm, started=started,
             seconds=time.time() - started,
-        ), mendable  # fmt: skip
-
-
-def _late(episode: Episode, seconds: float) -> tuple[Literal["truncated", "gap"], str]:
-    """A limit of time that one wait used up by half was the infrastructure's; else the agent itself is slow."""
-    waited, whom = episode.longest_wait
-    if waited >= seconds / 2:
-        return "gap", f"time-out: {whom} alone kept the episode waiting for half of its {seconds:g} s or more"
-    return "truncated", f"the episode took more than its {seconds:g} s"
+        ), broken  # fmt: skip
 
 
 def _same(found: Trajectory, player: Player, journal: Journal) -> None:

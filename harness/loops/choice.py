@@ -5,8 +5,7 @@ that offers no choices cannot be played this way, and the first observation says
 """
 
 from harness.agent import Agent
-from harness.episode import Episode
-from harness.settings import HarnessError
+from harness.episode import Episode, NoChoices
 
 
 async def choice(agent: Agent, episode: Episode) -> None:
@@ -14,7 +13,7 @@ async def choice(agent: Agent, episode: Episode) -> None:
     while not episode.over:
         situation = agent.situation(episode)
         if not situation.moves:
-            raise HarnessError(
+            raise NoChoices(
                 f"task {episode.task.id}: the environment offers no choices, and the choice loop needs them. "
                 'Cure: begin with instar init NEW --starter react, or set [control] loop = "react" in harness.toml'
             )

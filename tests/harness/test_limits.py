@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from worlds import Corridor, agent, corridor, harness
+from worlds import Corridor, agent, corridor, harness, outcome
 
 from envs import Benchmark, Observation, Step
 from harness.agent import PolicyPlayer
 from harness.journal import Journal
-from harness.model import Completion, Model, Request, ToolCall
+from harness.model import Completion, Model, ModelFault, Request, ToolCall
 from harness.models.scripted import ScriptedModel
 from harness.runner import Job, Runner
 from harness.trajectory import Trajectory
@@ -33,7 +33,7 @@ def play(folder: Path, model: Model, loop: str = "choice", world: Benchmark | No
     world = world or corridor(tasks=1)
     with Journal(folder) as journal:
         job = Job(agent(model, loop, **rest), world.tasks("valid")[0])
-        (found,) = asyncio.run(Runner(world, journal, retries=0).run([job]))
+        (found,) = outcome(Runner(world, journal, retries=0), [job])
     return found
 
 
@@ -122,14 +122,100 @@ def test_many_short_waits_are_the_agents_own_slowness_and_are_scored(tmp_path: P
     assert len(found.turns) > 2
 
 
-def test_the_pauses_after_a_models_faults_are_waits_for_it(tmp_path: Path) -> None:
-    from harness.model import ModelFault
+def test_rate_limits_before_every_call_cost_the_agent_nothing(tmp_path: Path) -> None:
+    """Each pause is short beside the limit, their sum is longer than it: that is no slowness of the agent."""
+    from openai_stub import Stub
+
+    from harness.models.openai_api import OpenAIModel
+
+    class Limited(list[str]):
+        turn = 0
+
+        def __bool__(self) -> bool:
+            self.turn += 1
+            return bool(self.turn % 2)
+
+        def pop(self, index: Any = -1) -> str:
+            return "429"
+
+    with Stub(retry_after="0.15", reply=lambda body: "right") as stub:
+        stub.faults = Limited()
+        model = OpenAIModel("tiny", api_base=stub.url, api_key_env="NO_SUCH_VARIABLE")
+        world = corridor(tasks=1)
+
+        async def run() -> list[Trajectory]:
+            job = Job(agent(model, toml={"limits": "seconds = 0.4"}), world.tasks("valid")[0])
+            try:
+                return await Runner(world, journal).run([job])
+            finally:
+                await model.close()
+
+        with Journal(tmp_path) as journal:
+            (found,) = asyncio.run(run())
+    assert (found.status, found.score, found.calls) == ("done", 1.0, 3)
+    assert found.seconds > 0.4
+
+
+def test_calls_that_fail_are_not_counted_either(tmp_path: Path) -> None:
+    tries = 0
+
+    async def breaking(request: Request) -> str:
+        nonlocal tries
+        tries += 1
+        if tries % 3:
+            await asyncio.sleep(0.07)
+            raise ModelFault("broken", retry_after=0.001)
+        return "right"
+
+    found = play(tmp_path, ScriptedModel(breaking), toml={"limits": "seconds = 0.2", "model": "temperature = 1.0"})
+    assert (found.status, found.score, found.calls, tries) == ("done", 1.0, 3, 9)
+
+
+def test_an_episode_that_waits_longer_than_anyone_would_is_a_gap(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def limited(request: Request) -> str:
+        raise ModelFault("429", retry_after=0.2)
+
+    monkeypatch.setattr("harness.clock.LEAST", 0.3)
+    found = play(tmp_path, ScriptedModel(limited), toml={"limits": "seconds = 0.02"})
+    assert found.status == "gap"
+    assert found.reason.startswith("time-out: pauses and broken calls took")
+
+
+def test_a_server_that_asks_for_more_than_ten_minutes_is_not_waited_for(tmp_path: Path) -> None:
+    def limited(request: Request) -> str:
+        raise ModelFault("429", retry_after=601)
+
+    found = play(tmp_path, ScriptedModel(limited))
+    assert found.reason == "model: 429 (asked to wait 601 s, and no more than 600 are waited)"
+
+
+def test_a_long_pause_is_as_long_as_the_server_asked_and_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    sleep = asyncio.sleep
+
+    async def quick(seconds: float) -> None:
+        slept.append(seconds)
+        await sleep(0)
 
     def limited(request: Request) -> str:
-        raise ModelFault("429", retry_after=0.09)
+        if not slept or max(slept) < 300:
+            raise ModelFault("429", retry_after=300)
+        return "right"
 
-    found = play(tmp_path, ScriptedModel(limited), toml={"limits": "seconds = 0.2"})
-    assert (found.status, found.reason[:19]) == ("gap", "time-out: the model")
+    monkeypatch.setattr("harness.episode.asyncio.sleep", quick)
+    told: list[str] = []
+    world = corridor(tasks=1)
+    with Journal(tmp_path) as journal:
+        runner = Runner(world, journal, watch=lambda progress: told.append(progress.waiting))
+        (found,) = asyncio.run(runner.run([Job(agent(ScriptedModel(limited)), world.tasks("valid")[0])]))
+    assert found.score == 1.0
+    assert 300 <= max(slept) <= 330
+    assert told[0].endswith(" s for the model: 429")
+    assert told[1:] == ["", ""]
 
 
 def test_a_tool_of_ones_own_that_never_returns_is_the_agents_slowness_and_the_run_still_ends(tmp_path: Path) -> None:

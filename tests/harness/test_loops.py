@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from worlds import Corridor, agent, corridor
+from worlds import Corridor, agent, corridor, outcome
 
 from envs import Benchmark, Step
 from harness.journal import Journal
@@ -50,7 +50,7 @@ def play(folder: Path, model: Script, loop: str, world: Benchmark | None = None,
     world = world or corridor(tasks=1)
     with Journal(folder) as journal:
         job = Job(agent(model, loop, **files), world.tasks("valid")[0])
-        (found,) = asyncio.run(Runner(world, journal, retries=0).run([job]))
+        (found,) = outcome(Runner(world, journal, retries=0), [job])
     return found
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from worlds import agent, corridor
+from worlds import agent, corridor, outcome
 
 from envs import Benchmark, Observation
 from envs.env import EnvFault
@@ -46,7 +46,7 @@ def play(folder: Path, model: Any, world: Benchmark | None = None, numbers: int 
     world = world or corridor(tasks=1)
     with Journal(folder) as journal:
         runner = Runner(world, journal, **{"retries": 0, "concurrency": 1, **rest})
-        return asyncio.run(runner.run(jobs(model, world, numbers)))
+        return outcome(runner, jobs(model, world, numbers))
 
 
 # sharing

@@ -5,11 +5,13 @@ import math
 import random
 import time
 from collections import Counter
+from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
-from worlds import agent, corridor, no_trouble
+from worlds import agent, corridor, no_trouble, outcome
 
 from envs import Benchmark, Observation, Step
 from envs.env import EnvFault
@@ -53,13 +55,15 @@ class Free:
 
 def play(
     folder: Path, model: Model, benchmark: Benchmark | None = None, *, settle: bool = True, arm: str = "agent",
-    phase: str = "run", toml: dict[str, str] | None = None, loop: str = "choice", numbers: int = 1, **rest: Any,
+    phase: str = "run", toml: dict[str, str] | None = None, loop: str = "choice", numbers: int = 1, lost: bool = False,
+    **rest: Any,
 ) -> list[Trajectory]:  # fmt: skip
     world = benchmark or corridor()
     player = agent(model, loop, toml=toml)
     jobs = [Job(player, task, n, arm, phase) for n in range(numbers) for task in world.tasks("valid")]
     with Journal(folder) as journal:
-        return asyncio.run(Runner(world, journal, **{"retries": 0, **rest}).run(jobs, settle=settle))
+        runner = Runner(world, journal, **{"retries": 0, **rest})
+        return outcome(runner, jobs) if lost else asyncio.run(runner.run(jobs, settle=settle))
 
 
 def test_results_come_in_the_order_of_the_jobs_whichever_ends_first(tmp_path: Path) -> None:
@@ -272,7 +276,7 @@ def test_what_the_infrastructure_breaks_is_a_gap_with_its_reason(tmp_path: Path,
     toml = {"limits": "seconds = 0.05"} if fault == "time-out" else None
     for fault_ in (model.answer,) if isinstance(model, Free) else ():
         fault_.transient = False  # type: ignore[union-attr]
-    (found,) = play(tmp_path, model, corridor(trouble, tasks=1), toml=toml)
+    (found,) = play(tmp_path, model, corridor(trouble, tasks=1), toml=toml, lost=True)
     assert (found.status, found.score) == ("gap", None)
     assert found.reason.startswith(reason)
 
@@ -280,7 +284,7 @@ def test_what_the_infrastructure_breaks_is_a_gap_with_its_reason(tmp_path: Path,
 @pytest.mark.parametrize("reward", [math.nan, math.inf, "1"])
 def test_a_reward_that_is_no_finite_number_is_a_gap_and_never_a_score(tmp_path: Path, reward: Any) -> None:
     trouble = answering("step", Step(Observation("x"), reward, True))
-    (found,) = play(tmp_path, Counted(), corridor(trouble, tasks=1))
+    (found,) = play(tmp_path, Counted(), corridor(trouble, tasks=1), lost=True)
     assert (found.status, found.score) == ("gap", None)
     assert f"the reward {reward!r}" in found.reason
 
@@ -325,6 +329,147 @@ def test_a_run_with_some_successes_goes_on_over_lost_episodes(tmp_path: Path) ->
     assert [t.status for t in found] == ["done"] + ["gap"] * 7
 
 
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_a_batch_that_lost_all_stops_the_run_however_small_and_is_not_settled(tmp_path: Path, tasks: int) -> None:
+    world = corridor(raising("step", EnvFault("gone")), tasks=tasks)
+    with pytest.raises(RunStopped, match=r"lost: environment: gone\. Cure: "):
+        play(tmp_path, Counted(), world)
+    with Journal(tmp_path) as journal:
+        assert journal.last("batch", "run/agent") is None
+    assert [t.score for t in play(tmp_path, Counted(), corridor(tasks=tasks))] == [1.0] * tasks
+
+
+def test_losses_are_counted_over_the_batches_of_a_run(tmp_path: Path) -> None:
+    falls = {"c1", "c2"}
+
+    def trouble(where: str, task: str) -> None:
+        if where == "reset" and task in falls:
+            raise EnvFault("gone")
+
+    world = corridor(trouble, tasks=5)
+    player, tasks = agent(Counted()), world.tasks("valid")
+
+    async def batches() -> None:
+        await runner.run([Job(player, task) for task in tasks[:3]], settle=False)
+        falls.update({"c3", "c4"})
+        await runner.run([Job(player, task) for task in tasks[3:]], settle=False)
+
+    with Journal(tmp_path) as journal:
+        runner = Runner(world, journal, retries=0, concurrency=1)
+        with pytest.raises(RunStopped, match="the last 3 episodes were all lost"):
+            asyncio.run(batches())
+        assert journal.trajectory("run/agent/c4/0") is None
+
+
+def test_a_prompt_that_the_provider_always_refuses_does_not_hold_up_a_run_that_goes_well(tmp_path: Path) -> None:
+    def filtered(request: Request) -> str:
+        if "end of 3" in request.prompt:
+            raise ModelFault("the provider refused this prompt", transient=False)
+        return "right"
+
+    world = corridor(tasks=4)
+    player = agent(ScriptedModel(filtered), step="{goal}: {observation}")
+
+    async def batches() -> list[str]:
+        tasks = world.tasks("valid")
+        first = await runner.run([Job(player, task) for task in tasks[:3]])
+        last = await runner.run([Job(player, tasks[3], phase="more")])
+        return [t.status for t in (*first, *last)]
+
+    with Journal(tmp_path) as journal:
+        runner = Runner(world, journal, retries=0)
+        assert asyncio.run(batches()) == ["done"] * 3 + ["gap"]
+
+
+def leaving(error: BaseException) -> Any:
+    def trouble(where: str, task: str) -> None:
+        if where == "step" and task == "c1":
+            raise error
+
+    return trouble
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError(), BaseException("odd")])
+def test_an_environment_that_exits_or_cancels_loses_its_own_episode_only(tmp_path: Path, error: BaseException) -> None:
+    found = play(tmp_path, Counted(), corridor(leaving(error), tasks=3), toml={"model": "temperature = 1.0"})
+    assert [t.status for t in found] == ["done", "gap", "done"]
+    assert found[1].reason.startswith(f"environment: {type(error).__name__}: ")
+
+
+HUGE = 10**5000  # no text can hold it either
+ODD_STEPS: dict[str, tuple[Any, str]] = {
+    "a reward that no float holds": (Step(Observation("x"), HUGE), "the reward a int, which is no finite number"),
+    "a text that is none": (Step(Observation(5)), "an Observation whose text is a int"),  # type: ignore[arg-type]
+    "choices that are numbers": (Step(Observation("x", (1, 2))), "the choices (1, 2), which are no"),  # type: ignore[arg-type]
+    "choices that are one text": (Step(Observation("x", "ab")), "the choices 'ab', which are no"),  # type: ignore[arg-type]
+    "an end that is no truth": (Step(Observation("x"), 0.0, "no"), "done = 'no', which is neither"),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("odd", ODD_STEPS)
+def test_what_comes_over_the_border_is_checked(tmp_path: Path, odd: str) -> None:
+    step, reason = ODD_STEPS[odd]
+
+    def trouble(where: str, task: str) -> Any:
+        return step if where == "step" and task == "c1" else None
+
+    found = play(tmp_path, Counted(), corridor(trouble, tasks=3))
+    assert [t.status for t in found] == ["done", "gap", "done"]
+    assert f"step returned {reason}" in found[1].reason
+
+
+def test_every_real_number_is_a_reward(tmp_path: Path) -> None:
+    numpy = pytest.importorskip("numpy")
+    for number, reward in enumerate((numpy.float32(0.5), numpy.int64(1), Fraction(1, 4), True)):
+        world = corridor(answering("step", Step(Observation("x"), reward, numpy.bool_(True))), tasks=1)
+        (found,) = play(tmp_path / str(number), Counted(), world)
+        assert (type(found.score), found.score) == (float, float(reward))
+
+
+def bad_metric(rewards: Any) -> float:
+    raise KeyError("no such reward")
+
+
+@pytest.mark.parametrize(
+    ("metric", "reason"),
+    [
+        (bad_metric, "KeyError: 'no such reward'"), (lambda rewards: "1", "the metric gave a str"),
+        (lambda rewards: 7.0, "the metric gave 7, which is outside of reward_range (0.0, 1.0)"),
+    ],
+)  # fmt: skip
+def test_a_score_that_is_none_is_found_at_the_first_episode_and_not_after_all_were_paid(
+    tmp_path: Path, metric: Any, reason: str
+) -> None:
+    model = Counted()
+    with pytest.raises(RunStopped) as caught:
+        play(tmp_path, model, replace(corridor(), metric=metric), concurrency=1, toml={"model": "temperature = 1.0"})
+    assert reason in str(caught.value)
+    assert model.asked == 9  # three episodes
+
+
+def silent(choices: Any, *tasks: str) -> Any:
+    def trouble(where: str, task: str) -> Any:
+        return Observation("You see nothing.", choices) if where == "reset" and task in tasks else None
+
+    return trouble
+
+
+@pytest.mark.parametrize(("choices", "task"), [((), "c0"), ((), "c2"), (None, "c2")])
+def test_a_task_without_choices_in_a_world_that_has_some_is_a_gap(tmp_path: Path, choices: Any, task: str) -> None:
+    found = play(tmp_path, Counted(), corridor(silent(choices, task), tasks=3), concurrency=1)
+    assert [t.status == "gap" for t in found] == [f"c{n}" == task for n in range(3)]
+    assert f"task {task}: the environment offers no choices" in next(t.reason for t in found if t.status == "gap")
+
+
+def test_a_policy_of_a_benchmark_that_breaks_is_the_environments_fault(tmp_path: Path) -> None:
+    world = corridor(tasks=1)
+    for number, policy in enumerate((lambda observation: 1 / 0, lambda observation: 5)):
+        player = PolicyPlayer("expert", agent(Counted()).harness, lambda env, rng, policy=policy: policy)
+        with Journal(tmp_path / str(number)) as journal:
+            (found,) = outcome(Runner(world, journal, retries=0), [Job(player, world.tasks("valid")[0])])
+        assert found.reason.startswith(("environment: ZeroDivisionError", "environment: the policy 'expert' chose 5"))
+
+
 def test_a_refused_request_stops_the_run_at_once(tmp_path: Path) -> None:
     model = Free(ModelRefused("wrong key"))
     with pytest.raises(ModelRefused, match="wrong key"):
@@ -366,7 +511,7 @@ def test_another_arm_of_a_settled_phase_is_not_settled_by_it(tmp_path: Path) -> 
     ) as journal:  # killed while the second arm played: its gap is in the journal, its batch is not
         world = corridor(trouble)
         job = Job(agent(Counted()), world.tasks("valid")[1], 0, "b", "round-0")
-        asyncio.run(Runner(world, journal, retries=0).run([job], settle=False))
+        outcome(Runner(world, journal, retries=0), [job], settle=False)
     bad.clear()
     found = play(tmp_path, Counted(), corridor(trouble), arm="b", phase="round-0")
     assert [t.status for t in found] == ["done"] * 8
@@ -414,7 +559,7 @@ def test_calls_after_the_last_action_are_written_down_and_counted(tmp_path: Path
     player = agent(model, "tools", **{"skills/a/SKILL.md": "---\nname: a\ndescription: d\n---\nx"})
     world = corridor(tasks=1)
     with Journal(tmp_path) as journal:
-        (found,) = asyncio.run(Runner(world, journal).run([Job(player, world.tasks("valid")[0])]))
+        (found,) = outcome(Runner(world, journal), [Job(player, world.tasks("valid")[0])])
         assert (found.status, len(found.turns), found.calls) == ("gap", 0, 1)
         assert journal.trajectory(found.id) == found
 

@@ -1,5 +1,6 @@
 """A small world for these tests: a corridor in which one goes right until the end, with faults to order."""
 
+import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,8 @@ from harness.agent import Agent
 from harness.folder import Harness
 from harness.model import Model
 from harness.recall import Recall
+from harness.runner import Job, Runner, RunStopped
+from harness.trajectory import Trajectory
 
 #: Called with ("make" | "reset" | "step" | "close" | "tools", task id); what it raises, the world raises.
 Trouble = Callable[[str, str], object]
@@ -89,3 +92,13 @@ def harness(loop: str = "choice", toml: Mapping[str, str] | None = None, **files
 def agent(model: Model, loop: str = "choice", recall: Recall | None = None, **rest: object) -> Agent:
     """An agent on `harness(loop, ...)`."""
     return Agent.equip(harness(loop, **rest), model, recall)  # type: ignore[arg-type]
+
+
+def outcome(runner: Runner, jobs: Sequence[Job], *, settle: bool = True) -> list[Trajectory]:
+    """What became of `jobs`: also when all of them were lost, which stops a run."""
+    try:
+        return asyncio.run(runner.run(jobs, settle=settle))
+    except RunStopped:
+        found = [runner.journal.trajectory(job.key) for job in jobs]
+        assert all(t is not None and t.status == "gap" for t in found)
+        return [t for t in found if t is not None]

@@ -1,0 +1,84 @@
+"""The time of an episode: an agent may be slow, but it does not pay for a server's rate limit or a broken call.
+
+Pauses and calls that failed are not counted. A call or step in flight is never cut before it alone has taken half of
+the limit, so what is cut in flight hangs, and is a gap; an episode that is late in any other way was slow, and is
+scored. In all an episode may last ten times its limit, at least an hour; then nobody knows what it would have earned.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+MOST = 10.0  # times the limit that an episode may last, with everything that is not counted
+LEAST = 3600.0  # seconds that it may last in any case
+
+
+class Clock:
+    """Holds a limit of `seconds` through an `asyncio.timeout` that it is started with."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self._began = self._end = 0.0
+        self._free = 0.0  # seconds that are not counted
+        self._longest = (0.0, "nothing")
+        self._timer: asyncio.Timeout | None = None
+
+    def start(self, timer: asyncio.Timeout) -> None:
+        """Begin to count; `timer` has no time of its own yet."""
+        self._began, self._timer = time.monotonic(), timer
+        self._end = self._began + max(MOST * self.seconds, LEAST)
+        self._set(self._limit)
+
+    @property
+    def free(self) -> float:
+        """Seconds so far that are not counted."""
+        return self._free
+
+    @contextmanager
+    def waits_for(self, whom: str) -> Iterator[None]:
+        """A call of the model or a step of the world; when it raises a fault, its time is not counted."""
+        since = time.monotonic()
+        self._set(max(self._limit, since + self.seconds / 2))
+        try:
+            yield
+        except Exception:
+            self._free += time.monotonic() - since
+            raise
+        except BaseException:  # cut in flight
+            self._longest = max(self._longest, (time.monotonic() - since, whom))
+            raise
+        else:
+            self._longest = max(self._longest, (time.monotonic() - since, whom))
+        finally:
+            self._set(self._limit)
+
+    @contextmanager
+    def pauses(self) -> Iterator[None]:
+        """A pause between two tries of a call."""
+        since = time.monotonic()
+        self._set(self._end)
+        try:
+            yield
+        finally:
+            self._free += time.monotonic() - since
+            self._set(self._limit)
+
+    def verdict(self) -> tuple[bool, str]:
+        """After the time ran out: whether the infrastructure used it up, and what to say."""
+        waited, whom = self._longest
+        if waited >= self.seconds / 2:
+            half = f"half of its {self.seconds:g} s or more"
+            return True, f"time-out: {whom} alone kept the episode waiting for {half}"
+        if time.monotonic() >= self._end - 0.05:  # timers may be a trifle early
+            return True, f"time-out: pauses and broken calls took {self._free:.0f} s"
+        return False, f"the episode took more than its {self.seconds:g} s"
+
+    @property
+    def _limit(self) -> float:
+        return self._began + self.seconds + self._free
+
+    def _set(self, when: float) -> None:
+        if self._timer is not None and not self._timer.expired():
+            loop = asyncio.get_running_loop()
+            self._timer.reschedule(loop.time() + min(when, self._end) - time.monotonic())
