@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from envs.benchmark import Evaluator
+from envs.benchmark import Evaluator, solves
 from evolve.changes import Changes, read_changes
 from evolve.episodes import Episodes, Row, read_episodes, row_scores
 from evolve.evolver import Outcome
@@ -32,6 +32,10 @@ class Facts:
     description: str = ""
     reward_range: tuple[float, float] | None = None
     success_at: float | None = None
+
+    def solved(self, score: float) -> bool:
+        """Whether `score` counts as solved; never where it is not recorded what does."""
+        return self.success_at is not None and solves(score, self.success_at)
 
 
 @dataclass(frozen=True)
@@ -98,11 +102,10 @@ class ReportData:
     @property
     def solved_ties(self) -> int | None:
         """How many tied pairs both arms solved; None where it is not recorded what counts as solved."""
-        at = self.facts.success_at
-        if at is None:
+        if self.facts.success_at is None:
             return None
         tied = [pair.evolved.score for pair in self.pairs if pair.result == "tied" and pair.evolved]
-        return sum(score is not None and score >= at for score in tied)
+        return sum(score is not None and self.facts.solved(score) for score in tied)
 
     def count(self, result: Result) -> int:
         """How many exam pairs ended so."""

@@ -185,7 +185,7 @@ def _evaluated(
         asked=asked,
         mean=mean_interval(found, reward_range=benchmark.reward_range),
         rates=pass_rates(found, episodes, benchmark.success_at) if episodes > 1 else None,
-        solved=sum(t.score is not None and t.score >= benchmark.success_at for t in results),
+        solved=sum(t.score is not None and benchmark.solved(t.score) for t in results),
         cost=total.cost(),
         cached=sum(t.cached for t in results),
         taught=taught,

@@ -14,6 +14,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from envs.benchmark import solves
 from evolve.exact import mcnemar, pass_at_k, pass_hat_k, sign_end, sign_flip, wilson
 
 #: (task id, episode or seed number) -> score, None for a gap.
@@ -231,7 +232,7 @@ def compare(
 def pass_rates(scores: Scores, k: int, success_at: float = 1.0) -> PassRates:
     """pass@k and pass^k averaged over the tasks with at least k scored episodes; the others are counted as short."""
     by_task, _ = _by_task(scores, None)
-    counts = [(len(v), sum(x >= success_at for x in v)) for v in by_task.values() if len(v) >= k]
+    counts = [(len(v), sum(solves(x, success_at) for x in v)) for v in by_task.values() if len(v) >= k]
     short = len({task for task, _ in scores}) - len(counts)
     some = math.fsum(pass_at_k(n, c, k) for n, c in counts) / len(counts) if counts else None
     every = math.fsum(pass_hat_k(n, c, k) for n, c in counts) / len(counts) if counts else None

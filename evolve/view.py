@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
+from envs.benchmark import solves
 from harness.trajectory import Trajectory
 from memory.item import clean
 
@@ -16,9 +17,9 @@ def select(view: View, trajectories: Sequence[Trajectory], success_at: float) ->
     if view == "both":
         return scored
     return (
-        [t for t in scored if (t.score or 0.0) < success_at]
+        [t for t in scored if not solves(t.score or 0.0, success_at)]
         if view == "failures"
-        else [t for t in scored if (t.score or 0.0) >= success_at]
+        else [t for t in scored if solves(t.score or 0.0, success_at)]
     )
 
 

@@ -110,7 +110,7 @@ class MemRL:
         if trajectory.score is None:
             return []
         if lab.harness.settings.memory.unit == "episode":
-            reward = 1.0 if trajectory.score >= lab.benchmark.success_at else -1.0
+            reward = 1.0 if lab.benchmark.solved(trajectory.score) else -1.0
             return [(item, reward) for item in trajectory.retrieved]
         bodies = {item.id: item.body for item in lab.store.get_many(trajectory.retrieved).values()}
         earned: dict[str, float] = {}  # of an item that was followed twice, its first use counts
@@ -132,7 +132,7 @@ class MemRL:
         from memory import QRule
 
         scored = [t for t in trajectories if t.score is not None]
-        good = [t for t in scored if (t.score or 0.0) >= lab.benchmark.success_at]
+        good = [t for t in scored if lab.benchmark.solved(t.score or 0.0)]
         again: list[tuple[str, float]] = []
         if lab.harness.settings.memory.unit == "episode":
             items = _merged(_whole(lab, "experience", t) for t in good)
@@ -161,7 +161,7 @@ class MemRL:
     async def _reflect(self, lab: Lab, number: int, trajectories: Sequence[Trajectory]) -> None:
         items, stopped = [], None
         for trajectory in trajectories:
-            if trajectory.score is None or trajectory.score >= lab.benchmark.success_at:
+            if trajectory.score is None or lab.benchmark.solved(trajectory.score):
                 continue
             question = (
                 "An agent failed at this task. In at most three sentences, say what went wrong and what to do instead "
