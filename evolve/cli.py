@@ -110,7 +110,9 @@ def run(
 @app.command()
 def evolve(
     harness: HarnessArg, env: Env = "household",
-    recipe: Annotated[str, typer.Option("--recipe", "-r", help="memrl (memory), reflect (prompts).")] = "memrl",
+    recipe: Annotated[
+        str, typer.Option("--recipe", "-r", help="memrl (memory), reflect (prompts), or yours: FILE.py:NAME.")
+    ] = "memrl",
     settings: Annotated[
         list[str] | None, typer.Option("--set", "-s", help="A setting of the recipe, such as rounds=5; repeatable.")
     ] = None,
