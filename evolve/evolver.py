@@ -15,7 +15,7 @@ from evolve.rebuild import FILE as MEMORY
 from evolve.recipes import Recipe
 from evolve.stats import Comparison, Mean, compare
 from harness.agent import Agent, Player, PolicyPlayer
-from harness.runner import ProposerStopped
+from harness.runner import RecipeStopped
 from harness.trajectory import Trajectory
 
 
@@ -65,7 +65,7 @@ async def evolve(lab: Lab, recipe: Recipe, split: str, tasks: Sequence[Task]) ->
                 "round", {"round": number, "evolved": a.model_dump(), "control": b.model_dump()}, key=str(number)
             )
             await recipe.learn(lab, number, evolved, control)
-    except ProposerStopped as reason:
+    except RecipeStopped as reason:
         stopped = str(reason)  # what was found until then is still examined and returned
         lab.say(f"stopped early: {stopped}")
     best = await recipe.choose(lab)

@@ -28,8 +28,8 @@ class RunStopped(Exception):
     """The run cannot go on; what finished is kept, and the same command goes on from there."""
 
 
-class ProposerStopped(RunStopped):
-    """The proposer gives nothing usable; what was found until then still counts."""
+class RecipeStopped(RunStopped):
+    """A recipe cannot go on (no usable proposal, task or budget is left); what was found until then still counts."""
 
 
 @dataclass(frozen=True)

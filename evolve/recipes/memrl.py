@@ -28,7 +28,7 @@ from evolve.recipes.explore import explore
 from evolve.source import Stream
 from evolve.view import transcript
 from harness.agent import Agent, Player
-from harness.runner import ProposerStopped
+from harness.runner import RecipeStopped
 from harness.trajectory import Trajectory, Turn
 from memory.item import clean
 
@@ -175,7 +175,7 @@ class MemRL:
             items.append(_whole(lab, "reflection", trajectory, text))
         lab.remember(_merged(items), key=f"reflections-{number}")
         if stopped is not None:
-            raise ProposerStopped(str(stopped)) from stopped
+            raise RecipeStopped(str(stopped)) from stopped
 
 
 def _whole(lab: Lab, kind: str, trajectory: Trajectory, text: str | None = None) -> "Item":

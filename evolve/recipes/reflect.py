@@ -31,7 +31,7 @@ from evolve.source import Stream
 from evolve.view import View
 from harness.agent import Agent, Player
 from harness.folder import Harness
-from harness.runner import ProposerStopped
+from harness.runner import RecipeStopped
 from harness.settings import HarnessError
 from harness.trajectory import Trajectory
 
@@ -115,13 +115,13 @@ class Reflect:
             patch = await maker.propose(lab, number, parent, seen, self._ledger)
             child = self._child(parent, patch, number)
         except BudgetExhausted as exhausted:
-            raise ProposerStopped(str(exhausted)) from exhausted
+            raise RecipeStopped(str(exhausted)) from exhausted
         except (ProposalError, PatchError, HarnessError) as error:
             self._unusable += not isinstance(error, NoEvidence)
             lab.record("proposal", {"step": number, "parent": parent.version, "unusable": str(error)}, key=str(number))
             lab.say(f"proposal {number}: unusable: {error}")
             if self._unusable >= self.patience:
-                raise ProposerStopped(
+                raise RecipeStopped(
                     f"the proposer gave {self._unusable} unusable proposals in a row; the last: {error}"
                 ) from error
             return
@@ -148,7 +148,7 @@ class Reflect:
             self._best = child
         self._lineage.save(lab.folder / "lineage.json")
         if not self._fresh and number + 1 < self.rounds:
-            raise ProposerStopped(f"{_NONE_LEFT}, so no further edit can be judged")
+            raise RecipeStopped(f"{_NONE_LEFT}, so no further edit can be judged")
 
     async def choose(self, lab: Lab) -> Agent:
         """The last accepted version, or the root: each accepted one beat the one before it on fresh tasks."""

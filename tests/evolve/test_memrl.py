@@ -21,7 +21,7 @@ from harness.folder import Harness
 from harness.journal import Journal
 from harness.model import ModelRefused
 from harness.models.scripted import ScriptedModel
-from harness.runner import ProposerStopped, Runner
+from harness.runner import RecipeStopped, Runner
 from harness.starter import starter
 from harness.trajectory import Trajectory, Turn
 from memory import Item, Store
@@ -287,7 +287,7 @@ def test_reflecting_stops_where_the_budget_ends_and_keeps_what_was_paid(lab: Lab
     asked: list[str] = []
     lab.harness, lab.budget = starter("react"), Budget(calls=2)
     lab.proposer = ScriptedModel(lambda request: asked.append("?") or "Look first.", name="adviser")  # type: ignore[func-returns-value]
-    with pytest.raises(ProposerStopped, match="no calls are left to ask the proposer"):
+    with pytest.raises(RecipeStopped, match="no calls are left to ask the proposer"):
         teach(lab, MemRL(explore=0), 0, *(episode(f"t{n}", LOST, 0.0, goal=f"goal {n}") for n in range(6)))
     assert len(asked) == 2 == lab.budget.spent["calls"]
     assert [item.provenance for item in lab.store.items("hand")] == [("t0",), ("t1",)]
