@@ -1,5 +1,6 @@
 import asyncio
 import sys
+import traceback
 
 import pytest
 from openai_stub import Stub
@@ -82,7 +83,6 @@ class TestWithLiteLLM:
             ("not_json", ModelFault),
             ("401", ModelRefused),
             ("404", ModelRefused),
-            ("400", ModelRefused),
             ("overflow", ContextOverflow),
         ],
     )
@@ -92,6 +92,18 @@ class TestWithLiteLLM:
         assert len(stub.seen) == 1
         if fault == "429":
             assert caught.value.retry_after == 7.0
+
+    def test_a_refused_request_is_asked_once_more(self):
+        with Stub(faults=["400", "400"]) as stub, pytest.raises(ModelRefused):
+            ask(stub, CHAT)
+        assert len(stub.seen) == 2
+
+    def test_a_key_that_the_server_sends_back_is_masked(self, monkeypatch):
+        monkeypatch.setenv("MY_KEY", "sk-very-secret-123")
+        with Stub(faults=["echo_400", "echo_400"]) as stub, pytest.raises(ModelRefused) as caught:
+            ask(stub, CHAT, api_key_env="MY_KEY")
+        assert stub.keys == ["sk-very-secret-123"] * 2
+        assert "secret" not in "".join(traceback.format_exception(caught.value))
 
     def test_a_server_that_hangs_is_a_fault(self):
         with Stub(faults=["hang"]) as stub, pytest.raises(ModelFault):
