@@ -145,13 +145,13 @@ def evolve(
             split=split, n=n, seed=seed, concurrency=concurrency,
             out=str(out) if out else None, watch=display.watch, say=display.say,
         )  # fmt: skip
-    if json:
-        typer.echo(as_json(found.outcome, folder=found.folder))
-        return
     from evolve.page import write
     from evolve.terminal import show
 
-    write(Path(found.folder))
+    page = write(Path(found.folder))
+    if json:
+        typer.echo(as_json(found.outcome, folder=found.folder, page=str(page)))
+        return
     show(Path(found.folder))
 
 
@@ -181,8 +181,7 @@ def report(
     from evolve.terminal import show
 
     page = write(run, out, everything=everything)
-    show(run)
-    typer.echo(f"page: {page}")
+    show(run, page=page)
 
 
 add_to(app)

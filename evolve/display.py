@@ -4,11 +4,13 @@ On a terminal it is one live line; in a pipe or a log it is a plain line now and
 a hang.
 """
 
+import re
 import sys
 import time
 from types import TracebackType
 from typing import Any, Self
 
+from evolve.wording import arm
 from harness.runner import Progress
 
 _EVERY = 15.0  # seconds between plain lines
@@ -50,24 +52,25 @@ class Display:
         score = f"mean {progress.scores / scored:.2f}" if scored else "no score yet"
         score += f", {progress.gaps} missing" if progress.gaps else ""
         score += f", {progress.waiting}" if progress.waiting and self._live is not None else ""
-        if progress.phase != self._phase:
-            self._phase, self._began, self._task = progress.phase, time.monotonic(), None
+        what = _what(progress)
+        if what != self._phase:
+            self._phase, self._began, self._task = what, time.monotonic(), None
         if self._live is not None:
             if self._task is None:
                 for task in list(self._live.task_ids):
                     self._live.remove_task(task)
-                self._task = self._live.add_task(progress.phase, total=progress.total, score=score)
+                self._task = self._live.add_task(what, total=progress.total, score=score)
             self._live.update(self._task, completed=progress.done, total=progress.total, score=score)
             return
         now = time.monotonic()
         if progress.waiting and progress.waiting != self._waiting:
-            print(f"{progress.phase}: {progress.waiting}", file=sys.stderr, flush=True)
+            print(f"{what}: {progress.waiting}", file=sys.stderr, flush=True)
         self._waiting = progress.waiting or self._waiting
         if now - self._last >= _EVERY:
             self._last = now
             left = (now - self._began) / max(1, progress.done) * (progress.total - progress.done)
             print(
-                f"{progress.phase}: {progress.done}/{progress.total}, {score}, about {left:.0f} s left",
+                f"{what}: {progress.done}/{progress.total}, {score}, about {left:.0f} s left",
                 file=sys.stderr,
                 flush=True,
             )
@@ -80,3 +83,9 @@ class Display:
             self._live.console.print(text, markup=False, highlight=False)
         else:
             print(text, file=sys.stderr, flush=True)
+
+
+def _what(progress: Progress) -> str:
+    """What is being played, as people read it: 'round 1, evolved', 'exam, random moves'."""
+    phase = re.sub(r"^(round|gate)-([0-9]+)", r"\1 \2", progress.phase)
+    return phase if progress.arm in ("", "agent") or phase == "explore" else f"{phase}, {arm(progress.arm)}"

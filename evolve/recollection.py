@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 FILE = "memory.db"
 SHOWN = 10  # items at either end of the ranking
+_JOURNAL = "the journal"  # what is read where there is no memory file
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,23 @@ class Recollection:
     source: str
     note: str = ""
     verdict: Verdict | None = None  # whether the memory was kept, once that was decided
+    owner: str | None = None  # the run or file that it was lent by; None: it is the run's own
+    whole: bool = True  # whether the memory file was read, so that `items` are all it holds
+
+    @property
+    def held(self) -> int:
+        """Items that are still there."""
+        return sum(not item.forgotten for item in self.items.values())
+
+    @property
+    def forgotten(self) -> int:
+        """Items that a person took out; only their ids are left."""
+        return len(self.items) - self.held
+
+    @property
+    def recalled(self) -> int:
+        """Items, of those still there, that were recalled at least once."""
+        return self.held - self.never_recalled
 
 
 def read_recollection(
@@ -94,6 +112,7 @@ def read_recollection(
     for id in dict.fromkeys([*added, *stored, *episodes.recalls]):
         items[id] = _item(id, added.get(id), stored.get(id), earned.get(id), episodes.recalls[id], id in forgotten)
     ranked = [item for item in items.values() if item.worth is not None and (item.visits or item.id in earned)]
+    ranked = [item for item in ranked if not item.forgotten]
     ranked.sort(key=lambda item: (-(item.worth or 0.0), -item.recalled, item.id))
     half = min(SHOWN, len(ranked) // 2)
     best, worst = ranked[: SHOWN if len(ranked) >= 2 * SHOWN else len(ranked) - half], ranked[len(ranked) - half :]
@@ -104,8 +123,10 @@ def read_recollection(
             for key in sorted(taught.keys() | credits.keys(), key=natural)
         ),
         items=items, best=tuple(best), worst=tuple(reversed(worst)), credited=len(ranked),
-        never_recalled=sum(not item.recalled for item in items.values()), source=source, note=note,
-        verdict=Verdict.model_validate(decided.body) if decided else None,
+        never_recalled=sum(not item.recalled and not item.forgotten for item in items.values()),
+        source=source, note=note,
+        verdict=Verdict.model_validate(decided.body) if decided else None, owner=elsewhere,
+        whole=source != _JOURNAL,
     )  # fmt: skip
 
 
@@ -140,7 +161,7 @@ def _stored(folder: Path, elsewhere: str | None, digest: str | None) -> "tuple[d
         path = Path(elsewhere) / FILE if Path(elsewhere).is_dir() else Path(elsewhere)
         name = str(path)
     if not path.exists():
-        return {}, set(), "the journal", f"There is no {name}, so utilities are unknown; ranked by mean reward."
+        return {}, set(), _JOURNAL, f"There is no {name}, so utilities are unknown; ranked by mean reward."
     from evolve.setup import memory_digest
     from memory import MemoryFault, Store
 
@@ -151,4 +172,4 @@ def _stored(folder: Path, elsewhere: str | None, digest: str | None) -> "tuple[d
             note = "It has changed since the run recalled from it: this is how it is now." if changed else ""
             return items, set(store.forgotten()), name, note
     except MemoryFault as fault:
-        return {}, set(), "the journal", f"The memory file could not be read: {fault}"
+        return {}, set(), _JOURNAL, f"The memory file could not be read: {fault}"

@@ -74,6 +74,7 @@ class ReportData:
     evaluation: Mean | None
     rates: PassRates | None  # of a benchmark run with several episodes a task
     solved: int | None
+    asked: int | None  # episodes that a benchmark run was to play; a budget may have ended first
     taught: int | None  # tasks of a benchmark run that taught the memory it recalled from; None: not known
     exam: dict[str, Mean]  # by arm: evolved, control, wander (random moves), recalled (no model)
     pairs: tuple[Pair, ...]
@@ -150,6 +151,7 @@ def read_report(folder: str | os.PathLike[str]) -> ReportData:
             evaluation=evaluation,
             rates=PassRates.model_validate(told["rates"]) if told.get("rates") else None,
             solved=int(told["solved"]) if told else None,
+            asked=told.get("asked"),
             taught=told.get("taught"),
             exam=exam,
             pairs=_pairs(episodes, reach),

@@ -4,6 +4,8 @@ Nothing is said by colour alone, and what a model or a world said is never read 
 """
 
 import os
+from collections import Counter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evolve import wording
@@ -16,11 +18,12 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _BARS = "▁▂▃▄▅▆▇█"
+_MOST = 8  # values of rounds that are printed
 _PLAIN = "_.-~=+*#"  # where the terminal's encoding has no blocks
 
 
-def show(run: str | os.PathLike[str], console: "Console | None" = None) -> None:
-    """Print the summary of the run in `run`. Raises JournalError."""
+def show(run: str | os.PathLike[str], console: "Console | None" = None, *, page: Path | None = None) -> None:
+    """Print the summary of the run in `run`; `page` is where its page is, if not in the folder. Raises JournalError."""
     from rich.console import Console
     from rich.padding import Padding
     from rich.text import Text
@@ -36,7 +39,7 @@ def show(run: str | os.PathLike[str], console: "Console | None" = None) -> None:
         console.print(Padding(Text(visible(f"note: {caveat}"), style="dim"), (0, 0, 0, 2)))
     console.print()
     console.print(_arms(data))
-    for line in _lines(data, bars=_BARS if _draws(console, _BARS) else _PLAIN):
+    for line in _lines(data, bars=_BARS if _draws(console, _BARS) else _PLAIN, page=page):
         console.print(Text(visible(line)), soft_wrap=True)
 
 
@@ -64,7 +67,12 @@ def _arms(data: ReportData) -> "Table":
     return table
 
 
-def _lines(data: ReportData, bars: str) -> list[str]:
+def _brief(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= 60 else f"{line[:57]}..."
+
+
+def _lines(data: ReportData, bars: str, page: Path | None) -> list[str]:
     lines = []
     if data.rates:
         lines.append(wording.rates(data.rates))
@@ -75,8 +83,10 @@ def _lines(data: ReportData, bars: str) -> list[str]:
         top = data.facts.reward_range[1] if data.facts.reward_range else top
         low = data.facts.reward_range[0] if data.facts.reward_range else 0.0
         for name, values in (("evolved", evolved), ("control", control)):
-            ends = f"{wording.number(values[0])} to {wording.number(values[-1])}"
-            lines.append(f"rounds, {name}: {spark(values, low, top, bars)}  {ends}")
+            ends = _MOST // 2
+            shown = [wording.number(value) for value in values]
+            shown = shown if len(shown) <= _MOST else [*shown[:ends], "...", *shown[-ends:]]
+            lines.append(f"rounds, {name}: {spark(values, low, top, bars)}  {', '.join(shown)}")
     if data.changes:
         states = ("kept", "rejected", "undecided", "unusable", "pending")
         counts = [f"{data.changes.count(state)} {state}" for state in states if data.changes.count(state)]
@@ -84,22 +94,27 @@ def _lines(data: ReportData, bars: str) -> list[str]:
     if data.memory:
         decided = data.memory.verdict
         fate = "" if decided is None else "kept, " if decided.decision == "accept" else "not kept, "
-        lines.append(
-            f"memory: {fate}{len(data.memory.items):,} items, {data.memory.credited:,} credited, "
-            f"{data.memory.never_recalled:,} never recalled"
-        )
+        lines.append(f"memory: {fate}{wording.remembered(data.memory)}")
     if data.outcome:
         overlap = data.outcome.overlap
         shared = overlap.get("shared", 0)
         lines.append(f"exam tasks that also taught or decided: {shared} of {overlap.get('examined', 0)}")
     total = data.spending.total
+    asked = f"{total.cached:,} repeats answered from this run's record, {total.calls - total.cached:,} asked"
     lines.append(
-        f"cost: {total.calls:,} calls ({total.cached:,} from the record), {total.tokens:,} tokens, "
-        f"money {wording.dollars(total.dollars)}, {wording.span(total.seconds)}"
+        f"cost: {total.calls:,} calls{f' ({asked})' if total.cached else ''}, {total.tokens:,} tokens, "
+        f"money {wording.dollars(total.dollars)}"
+    )
+    lines.append(
+        f"time: {wording.span(total.seconds)} in episodes (summed), {wording.span(data.ended - data.started)} "
+        "from first to last event"
     )
     if data.gaps or data.truncated or data.episodes.unfinished:
         lines.append(f"gaps: {len(data.gaps)}, truncated: {len(data.truncated)}, not ended: {data.episodes.unfinished}")
-    page = data.folder / NAME
+    for what, rows in (("gap", data.gaps), ("truncated", data.truncated)):
+        for reason, times in Counter(row.reason or "no reason given" for row in rows).most_common(3):
+            lines.append(f"  {what}, {times} times: {_brief(reason)}" if times > 1 else f"  {what}: {_brief(reason)}")
+    page = page or data.folder / NAME
     lines.append(f"run: {data.folder}")
     lines.append(f"page: {page}" if page.exists() else f"page: none yet; make it with: instar report {data.folder}")
     return lines

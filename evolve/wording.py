@@ -8,6 +8,7 @@ import shlex
 from typing import Any
 
 from evolve.evolver import Outcome
+from evolve.recollection import Recollection
 from evolve.report import ReportData
 from evolve.stats import Comparison, Mean, PassRates
 from harness.folder import SETTINGS_FILE
@@ -128,6 +129,41 @@ def _of_outcome(evolved: Mean, control: Mean, found: Comparison, split: str) -> 
     return f"{'Better' if found.winner == 'candidate' else 'Worse'}: {arms}; {paired}{gaps}."
 
 
+def remembered(memory: Recollection) -> str:
+    """How much a memory holds and how much of it was used; of one that was lent, which."""
+    gone = f", {memory.forgotten:,} forgotten by hand" if memory.forgotten else ""
+    if memory.owner is None:
+        items = counted(memory.held, "item")
+        return f"{items}{gone}, {memory.credited:,} credited, {memory.never_recalled:,} never recalled"
+    share = f"{memory.recalled:,} of {counted(memory.held, 'item')}" if memory.whole else counted(memory.held, "item")
+    return f"recalled {share} of {memory.owner}{gone}"
+
+
+def ended_by_budget(data: ReportData) -> list[str]:
+    """What the budget cut off, of a finished run."""
+    budget = data.plan.get("budget")
+    if not budget or not data.finished:
+        return []
+    if not data.evolving:
+        played = len(data.episodes.of("run"))
+        if data.asked is None or played >= data.asked:
+            return []
+        return [f"The budget ({budget}) ended first: {played} of {counted(data.asked, 'episode')} were played."]
+    settings = data.plan.get("settings", {})
+    rounds, batch, played = settings.get("rounds"), settings.get("batch"), len(data.rounds)
+    if data.outcome is None or data.outcome.stopped or not isinstance(rounds, int):
+        return []
+    last = len(data.episodes.of(f"round-{data.rounds[-1].number}", "evolved")) if data.rounds else 0
+    short = bool(data.rounds) and isinstance(batch, int) and last < batch
+    if played >= rounds and not short:
+        return []
+    cut = f", the last with {last} of {counted(batch, 'episode')}" if short else ""
+    return [
+        f"The budget ({budget}) ended first: {played} of {counted(rounds, 'round')} were played{cut}. "
+        "The control and the exam are outside of the budget."
+    ]
+
+
 def counted(n: int, one: str, many: str = "") -> str:
     """A number with its noun."""
     return f"{n:,} {one if n == 1 else many or one + 's'}"
@@ -144,11 +180,12 @@ def _gaps(arm: str, mean: Mean) -> str:
 
 def caveats(data: ReportData) -> list[str]:
     """What limits the claim; each a full sentence."""
-    found: list[str] = []
+    found: list[str] = ended_by_budget(data)
     outcome = data.outcome
     if outcome is not None:
         if outcome.stopped:
-            found.append(f"The evolution stopped early: {outcome.stopped}.")
+            outside = " The control and the exam are outside of the budget." if "budget" in outcome.stopped else ""
+            found.append(f"The evolution stopped early: {outcome.stopped}.{outside}")
         if outcome.overlap.get("shared"):
             found.append(
                 f"{outcome.overlap['shared']} exam tasks are the same as tasks that taught or decided: "

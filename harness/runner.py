@@ -58,6 +58,7 @@ class Progress:
     scores: float = 0.0
     phase: str = ""
     waiting: str = ""
+    arm: str = ""
 
 
 @dataclass
@@ -92,7 +93,7 @@ class Runner:
             raise ValueError(f"two jobs have the same key: {next(key for key in keys if keys.count(key) > 1)}")
         phase = jobs[0].phase if jobs else ""
         batch = f"{phase}/{jobs[0].arm}" if jobs else ""
-        progress = Progress(total=len(jobs), phase=phase)
+        progress = Progress(total=len(jobs), phase=phase, arm=jobs[0].arm if jobs else "")
         settled = settle and self.journal.last("batch", batch) is not None
         results: list[Trajectory | None] = [None] * len(jobs)
         waiting: list[int] = []

@@ -161,6 +161,9 @@ def test_a_run_that_recalled_shows_the_memory_it_was_given(remembering: Path, ho
     assert data.memory is not None
     assert (data.memory.source, data.memory.note) == (str(store / "memory.db"), "")
     assert any(item.recalled and item.utility is not None for item in data.memory.items.values())
+    used = sum(item.recalled > 0 for item in data.memory.items.values())
+    assert wording.remembered(data.memory) == f"recalled {used} of {len(data.memory.items)} items of {store}"
+    assert 0 < used < len(data.memory.items)
     assert f"--memory {store}" in wording.command_line(data)
     assert f"memory={str(store)!r}," in wording.python_lines(data)
 
@@ -290,6 +293,31 @@ def test_what_was_forgotten_is_not_shown_again(remembering: Path, tmp_path: Path
     assert after is not None
     assert after.items[before.best[0].id].forgotten
     assert after.items[before.best[0].id].key == ""
+    assert (after.held, after.forgotten) == (before.held - 1, 1)
+    assert before.best[0].id not in {item.id for item in (*after.best, *after.worst)}
+    assert wording.remembered(after).startswith(f"{after.held} items, 1 forgotten by hand, ")
+
+
+def test_a_run_that_its_budget_ended_says_so(home: Path, tmp_path: Path) -> None:
+    model, out = f"scripted:{home}/models.py:answer", tmp_path / "run"
+    found = run(starter("small"), "household", model=model, n=10, budget="50calls", out=str(out))
+    played = found.mean.episodes
+    assert 0 < played < 10
+    wanted = f"The budget (50calls) ended first: {played} of 10 episodes were played."
+    assert wording.caveats(read_report(out))[0] == wanted
+    whole = run(starter("small"), "household", model=model, n=2, budget="5000calls", out=str(tmp_path / "whole"))
+    assert not any("budget" in note for note in wording.caveats(read_report(whole.folder)))
+
+
+def test_an_evolution_that_its_budget_ended_says_so(home: Path, tmp_path: Path) -> None:
+    settings = {"explore": 40, "rounds": 3, "batch": 2}
+    model, out = f"scripted:{home}/models.py:answer", tmp_path / "run"
+    evolve(starter("small"), "household", settings=settings, model=model, n=2, budget="30calls", out=str(out))
+    data = read_report(out)
+    assert 0 < len(data.rounds) < 3
+    note = wording.caveats(data)[0]
+    assert note.startswith(f"The budget (30calls) ended first: {len(data.rounds)} of 3 rounds were played")
+    assert note.endswith("The control and the exam are outside of the budget.")
 
 
 def test_gaps_are_counted_with_their_reasons_and_never_shown_as_a_score(attacked: Path) -> None:

@@ -132,7 +132,7 @@ def test_the_terminal_summary_fits_80_columns_and_a_pipe(
         text = terminal(folder)
         assert "\x1b" not in text
         long = [line for line in text.splitlines() if len(line) > 80]
-        assert all(line.startswith(("run: ", "page: ", "cost: ")) for line in long), long
+        assert all(line.startswith(("run: ", "page: ", "cost: ", "memory: ")) for line in long), long
     assert "changes: 1 kept" in terminal(reflected)
     assert re.search(r"memory: (kept|not kept), \d+ items, \d+ credited", terminal(remembering))
 
