@@ -1,8 +1,8 @@
 """One budget over everything that costs: agent, proposer, judge.
 
 A limit on calls is passed only by tries that a broken world or model made worthless: before a batch is played, the
-most calls it can make must fit. Tokens, money and time of a batch are not known beforehand: the first episode is played
-alone, and later batches are as large as the dearest episode so far allows; one that turns out dearer may pass the limit.
+most calls it can make must fit. Tokens, money and time of a batch are not known before: the first episode is played
+alone, and later batches are as large as the dearest episode so far allows; one that turns out dearer may pass it.
 """
 
 import re

@@ -209,5 +209,5 @@ async def _patiently(model: Model, request: Request, tries: int = 5) -> Any:
         except ModelFault as fault:
             if attempt == tries - 1 or not fault.transient:
                 raise
-            await asyncio.sleep(min(60.0, fault.retry_after or 0.5 * 2**attempt))
+            await asyncio.sleep(min(600.0, fault.retry_after or 0.5 * 2**attempt))
     raise AssertionError("unreachable")

@@ -144,8 +144,9 @@ def evolve(
     async def go(journal: Journal) -> Evolution:
         runner = Runner(benchmark, journal, seed=seed, concurrency=concurrency, watch=watch)
         lab = Lab(setup.harness, benchmark, answering, journal, runner, limit, seed, adviser, say)
+        steps = lab.agent().steps(benchmark)
         say(
-            f"recipe {chosen.name}; exam: 2 x {len(exam)} episodes of at most {lab.agent().steps(benchmark)} steps; "
+            f"recipe {chosen.name}; exam: {len(exam)} tasks for each arm, at most {steps} steps each; "
             f"journal: {journal.folder}"
         )
         try:
