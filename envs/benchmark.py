@@ -90,7 +90,8 @@ class Benchmark:
         """Tasks [offset, offset + n) of `split`; raises ValueError when the split is unknown or too small."""
         if split not in self.splits:
             raise ValueError(
-                f"benchmark '{self.name}' has no split '{split}'; it has: {', '.join(sorted(self.splits))}"
+                f"benchmark '{self.name}' has no split '{split}'; it has: {', '.join(sorted(self.splits))}. "
+                "Cure: name one of these as the split"
             )
         if not callable(self.splits[split]):
             raise ValueError(

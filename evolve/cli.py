@@ -69,7 +69,7 @@ def init(
     """Make a harness folder that you can read and edit."""
     from harness.starter import starter as load
 
-    load(starter).save(folder)
+    load(starter, folder.resolve().name).save(folder)
     typer.echo(
         f"{folder} is ready: read {folder}/harness.toml and {folder}/prompts/, then:\n"
         f"  instar run {folder} --env household --n 10"
@@ -79,7 +79,7 @@ def init(
 @app.command()
 def run(
     harness: HarnessArg, env: Env = "household",
-    split: Annotated[str, typer.Option(help="Which tasks.")] = "valid",
+    split: Annotated[str, typer.Option(help="Which tasks: train, valid, test, or another split.")] = "valid",
     n: Annotated[int | None, typer.Option("--n", "-n", min=1, help="How many tasks; default: 40, or all.")] = None,
     episodes: Annotated[
         int, typer.Option("--episodes", "-k", min=1, help="Episodes of each task; with several: pass@k and pass^k.")
@@ -127,7 +127,7 @@ def evolve(
     proposer_api_key_env: Annotated[
         str | None, typer.Option(help="Name of the variable with its key; default: --api-key-env, likewise.")
     ] = None,
-    split: Annotated[str, typer.Option(help="The split of the final exam.")] = "test",
+    split: Annotated[str, typer.Option(help="The split of the final exam; train and valid are learnt from.")] = "test",
     n: Annotated[int | None, typer.Option("--n", "-n", min=2, help="Tasks in the exam; default: 50, or all.")] = None,
     seed: Seed = 0, concurrency: Concurrency = 2, out: Out = None, json: Json = False,
 ) -> None:  # fmt: skip
@@ -162,10 +162,15 @@ def compare(
     json: Json = False,
 ) -> None:  # fmt: skip
     """Compare two runs, paired by task and episode."""
+    from evolve.pairing import differences
     from evolve.session import compare_runs
 
-    found = compare_runs(str(a), str(b))
-    typer.echo(as_json(found) if json else f"{b} against {a}: {found.summary()}")
+    found, differ = compare_runs(str(a), str(b)), differences(str(a), str(b))
+    if json:
+        typer.echo(as_json(found, differs_in=differ))
+        return
+    typer.echo(f"{b} (candidate) against {a} (baseline): {found.summary()}")
+    typer.echo(f"differs in: {', '.join(differ) or 'nothing that the runs wrote down'}")
 
 
 @app.command()

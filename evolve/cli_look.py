@@ -126,6 +126,11 @@ def _memory(path: Path | None, *, readonly: bool = True) -> Iterator[Any]:
             stop("no run in runs/ has a memory. Cure: name one with --in RUN")
         path = found[-1]
         typer.echo(f"in {path.parent}", err=True)
+    if path.is_dir() and not (path / "memory.db").exists():
+        stop(
+            f"{path} has no memory of its own (no memory.db). Cure: --in RUN, the folder of an `instar evolve` run "
+            "that kept one"
+        )
     with Store.open(path / "memory.db" if path.is_dir() else path, readonly=readonly) as store:
         yield store
 

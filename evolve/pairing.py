@@ -4,8 +4,18 @@ from typing import Any
 
 from evolve.lab import scores
 from evolve.stats import Comparison, Scores, compare
+from harness.folder import SETTINGS_FILE
 from harness.journal import Journal, JournalError
+from harness.settings import parse_settings
 from harness.trajectory import Trajectory
+
+#: What else shapes a result, by its key in a plan.
+_SHAPING = {
+    "command": "command", "env": "env", "world": "the world's code", "split": "split", "model": "model",
+    "weights": "model file", "options": "model options", "address": "model address", "memory_digest": "memory",
+    "recipe": "recipe", "settings": "recipe settings", "proposer": "proposer", "budget": "budget", "seed": "seed",
+    "episodes": "episodes a task", "instar": "instar's version",
+}  # fmt: skip
 
 
 def compare_runs(a: str, b: str) -> Comparison:
@@ -32,6 +42,32 @@ def compare_runs(a: str, b: str) -> Comparison:
     if one["seed"] != other["seed"]:
         found = _noting(found, "the seeds differ, so pairs share the task but not the luck")
     return found
+
+
+def differences(a: str, b: str) -> list[str]:
+    """What the plans of two runs differ in: harness files, settings, model, memory and what else shapes a result."""
+    (one, _), (other, _) = _read(a), _read(b)
+    mine, theirs = one.get("files", {}), other.get("files", {})
+    paths = sorted(p for p in mine.keys() | theirs.keys() if p != SETTINGS_FILE and mine.get(p) != theirs.get(p))
+    found = [f"harness {path}" for path in paths]
+    if SETTINGS_FILE in mine and SETTINGS_FILE in theirs:
+        found += _unequal(
+            *(parse_settings(files[SETTINGS_FILE], SETTINGS_FILE).model_dump() for files in (mine, theirs))
+        )
+    found += [words for key, words in _SHAPING.items() if one.get(key) != other.get(key)]
+    facts, others = one.get("benchmark", {}), other.get("benchmark", {})
+    return found + [f"benchmark {key}" for key in sorted(facts) if facts[key] != others.get(key, facts[key])]
+
+
+def _unequal(mine: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
+    """Settings with other values, as `[table] key`; the harness's name shapes nothing."""
+    return [
+        f"[{table}] {key}"
+        for table, values in mine.items()
+        if isinstance(values, dict)
+        for key in sorted(values.keys() | theirs[table].keys())
+        if values.get(key) != theirs[table].get(key)
+    ]
 
 
 def _noting(found: Comparison, note: str) -> Comparison:

@@ -1,5 +1,6 @@
 """The rules about episodes as they were played: `record` plays them, the others read what was written down."""
 
+import asyncio
 import math
 from functools import partial
 from typing import Any
@@ -11,6 +12,8 @@ from envs.task import Tool
 
 #: Longer observations are cut by most harnesses (warning); ten times as long fills a context (failure).
 TEXT_LIMIT = 20_000
+#: Random episodes before it is said that they solve everything, and the seconds that these may take.
+RANDOM_PLAYS, RANDOM_S = 30, 5.0
 
 
 async def record(probe: Probe) -> str:
@@ -153,13 +156,33 @@ async def random_play(probe: Probe) -> str:
     """A random policy runs, and does not solve everything."""
     played = [trace for trace in probe.traces if trace.policy == "random"]
     scores = [probe.benchmark.score(trace.rewards) for trace in played]
+    if probe.benchmark.solved(min(scores)):  # a few episodes may be luck
+        scores += await _more_random(probe, RANDOM_PLAYS - len(scores))
     if probe.benchmark.solved(min(scores)):
         raise Finding(
-            f"a random policy solves all {len(played)} tasks.",
-            "Make it harder: here is nothing to learn.",
+            f"random moves solved all {len(scores)} episodes that were played.",
+            "Make it harder if an agent is to learn here: these leave it little to do better.",
             warning=True,
         )
-    return f"mean score {sum(scores) / len(scores):.2g} over {len(played)} tasks"
+    return f"mean score {sum(scores) / len(scores):.2g} over {len(scores)} episodes"
+
+
+async def _more_random(probe: Probe, most: int) -> list[float]:
+    """Scores of up to `most` further random episodes, until one is not solved or a few seconds are over."""
+    tasks = [task for split in probe.all_tasks.values() for task in split] or probe.tasks
+    scores: list[float] = []
+    try:
+        async with asyncio.timeout(RANDOM_S) as box:
+            for luck in range(1, most + 1):
+                async with probe.opened() as env:
+                    task = probe.random("luck", luck).choice(tasks)
+                    scores.append(probe.benchmark.score((await probe.play(env, task, luck=luck)).rewards))
+                if not probe.benchmark.solved(scores[-1]):
+                    break
+    except TimeoutError:
+        if not box.expired():
+            raise
+    return scores
 
 
 async def event_loop(probe: Probe) -> str:

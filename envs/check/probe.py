@@ -200,11 +200,16 @@ class Probe:
         trace.shots.append(Shot(seen.text, choices, data, reward, said.done))
         trace.blocked.append(blocked)
 
-    async def play(self, env: Env, task: Task, policy: str = "random", limit: int | None = None) -> Trace:
-        """One episode of `policy` ("random", or one of the benchmark's), to its end or `limit` steps."""
+    async def play(
+        self, env: Env, task: Task, policy: str = "random", limit: int | None = None, luck: int = 0
+    ) -> Trace:
+        """One episode of `policy` ("random", or one of the benchmark's), to its end or `limit` steps.
+
+        Another `luck` is another choice of moves.
+        """
         trace = Trace(task, self.seed_of(task), policy)
         seen = await self.reset(env, trace)
-        rng = self.random("policy", policy, task.id)
+        rng = self.random("policy", policy, task.id, *([luck] if luck else []))
         maker = self.benchmark.policies.get(policy, random_policy)
         cure = "A policy maker takes (env, rng) after reset; the policy takes an Observation and returns a str."
         choose = self.guarded(f"policy '{policy}'", lambda: maker(env, rng), cure)

@@ -95,7 +95,9 @@ def _library() -> Any:
     try:
         import litellm
     except ImportError as error:
-        raise ModelRefused(f"this model needs litellm ({error}): pip install 'instar[litellm]'") from error
+        raise ModelRefused(
+            f"this model needs litellm ({error}). Cure: make litellm, or pip install -e '.[litellm]' in a checkout"
+        ) from error
     litellm.telemetry = False
     litellm.suppress_debug_info = True
     return litellm

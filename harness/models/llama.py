@@ -28,7 +28,9 @@ def library() -> Any:
     try:
         import xllamacpp
     except ImportError as error:
-        raise ModelRefused(f"a GGUF model needs xllamacpp ({error}): pip install 'instar[local]'") from error
+        raise ModelRefused(
+            f"a GGUF model needs xllamacpp ({error}). Cure: make setup, or pip install -e '.[local]' in a checkout"
+        ) from error
     return xllamacpp
 
 

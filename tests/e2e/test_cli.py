@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -42,9 +43,11 @@ def asked(place: Path) -> int:
 
 
 def timeless(value: Any) -> Any:
-    """`value` without what depends on the clock, on its folder, or on what was cached."""
+    """`value` without what depends on the clock, on where it lies, or on what was cached."""
     if isinstance(value, dict):
-        return {key: timeless(part) for key, part in value.items() if key not in ("seconds", "folder", "cached")}
+        return {
+            key: timeless(part) for key, part in value.items() if key not in ("seconds", "folder", "page", "cached")
+        }
     return value
 
 
@@ -57,6 +60,14 @@ def test_init_makes_files_to_read_and_never_overwrites_them(place: Path) -> None
     again = instar(place, "init", "agent")
     assert again.returncode == 1
     assert "not empty" in again.stderr
+
+
+def test_init_names_the_harness_after_its_folder(place: Path) -> None:
+    for folder, name in (("runs/my-agent", "my-agent"), ("my agent!", "my-agent"), ("...", "react")):
+        ok(place, "init", folder, "--starter", "react")
+        text = (place / folder / "harness.toml").read_text(encoding="utf-8")
+        assert re.findall(r'^name = "(.*)"$', text, re.M)[0] == name
+        shutil.rmtree(place / folder)
 
 
 def test_a_run_is_scored_and_the_same_command_again_asks_nothing(place: Path) -> None:
@@ -118,6 +129,8 @@ def test_evolving_a_memory_beats_its_control_on_tasks_that_taught_neither(evolve
     assert answer["comparison"]["p_value"] < 0.05
     assert answer["overlap"]["examined"] == 20
     assert answer["overlap"]["shared"] == 0
+    assert (answer["folder"], answer["page"]) == ("runs/evolved", "runs/evolved/report.html")
+    assert (evolved / answer["page"]).is_file()
     assert answer["cost"]["evolving"]["calls"] > 0
     assert (evolved / "runs/evolved/best/harness.toml").read_text() == (evolved / "agent/harness.toml").read_text()
 
@@ -179,7 +192,9 @@ def test_what_an_evolution_remembered_helps_a_later_run(evolved: Path, tmp_path:
     verdict = found(place, "compare", bare["folder"], helped["folder"])
     assert verdict["winner"] == "candidate"
     assert verdict["pairs"] == 20
-    assert "candidate better" in ok(place, "compare", bare["folder"], helped["folder"])
+    text = ok(place, "compare", bare["folder"], helped["folder"])
+    assert "candidate better" in text
+    assert text.splitlines()[-1] == "differs in: memory"
 
 
 def test_a_report_is_one_page_of_its_own(evolved: Path, tmp_path: Path) -> None:
@@ -257,6 +272,8 @@ def test_a_memory_is_listed_searched_shown_and_forgotten(evolved: Path, tmp_path
         (("report", "agent"), "no run here"),
         (("memory", "list", "--in", "agent"), "memory.db"),
         (("memory", "list"), "--in RUN"),
+        (("memory", "list", "--in", "agent"), "the folder of an `instar evolve` run"),
+        (("run", "agent", "--split", "dev"), "Cure: name one of these"),
         (("envs", "check", "nowhere"), "nowhere"),
         (("init", "other", "--starter", "huge"), "react, small, tools"),
     ],

@@ -100,7 +100,7 @@ def test_tools_are_told_in_words_and_read_from_json():
 
 @pytest.fixture(scope="module")
 def model():
-    pytest.importorskip("xllamacpp", reason="xllamacpp is not installed: pip install 'instar[local]'")
+    pytest.importorskip("xllamacpp", reason="xllamacpp is not installed: pip install -e '.[local]'")
     model = connect("embedded", {"context": 1024, "instances": 2, "logprobs": True})
     yield model
     asyncio.run(model.close())

@@ -25,7 +25,7 @@ def ask(stub: Stub, *requests: Request, **options) -> list[Completion]:
 
 def test_a_missing_extra_is_refused_with_its_cure(monkeypatch):
     monkeypatch.setitem(sys.modules, "litellm", None)
-    with pytest.raises(ModelRefused, match=r"pip install 'instar\[litellm\]'"):
+    with pytest.raises(ModelRefused, match=r"make litellm, or pip install -e '.\[litellm\]'"):
         LiteLLMModel("anthropic/claude")
 
 
@@ -35,7 +35,7 @@ class TestWithLiteLLM:
     @pytest.fixture(autouse=True)
     def _library(self, monkeypatch):
         monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-        pytest.importorskip("litellm", reason="litellm is not installed: pip install 'instar[litellm]'")
+        pytest.importorskip("litellm", reason="litellm is not installed: make litellm")
 
     def test_a_chat_comes_back_with_its_text_and_usage(self):
         with Stub() as stub:
