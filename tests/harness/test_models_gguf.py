@@ -55,7 +55,7 @@ def test_a_missing_extra_is_refused_with_its_cure(tmp_path, monkeypatch):
     file = tmp_path / "some.gguf"
     file.write_bytes(b"GGUF" + b"\0" * 2000)
     monkeypatch.setitem(sys.modules, "xllamacpp", None)
-    with pytest.raises(ModelRefused, match=r"pip install 'instar\[local\]'"):
+    with pytest.raises(ModelRefused, match=r"pip install -e '.\[local\]'"):
         GGUFModel(file)
 
 
