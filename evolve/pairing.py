@@ -54,7 +54,7 @@ def differences(a: str, b: str) -> list[str]:
         found += _unequal(
             *(parse_settings(files[SETTINGS_FILE], SETTINGS_FILE).model_dump() for files in (mine, theirs))
         )
-    found += [words for key, words in _SHAPING.items() if one.get(key) != other.get(key)]
+    found += [words for key, words in _SHAPING.items() if key in one and key in other and one[key] != other[key]]
     facts, others = one.get("benchmark", {}), other.get("benchmark", {})
     return found + [f"benchmark {key}" for key in sorted(facts) if facts[key] != others.get(key, facts[key])]
 

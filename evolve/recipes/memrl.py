@@ -147,7 +147,8 @@ class MemRL:
                     again.append((step.id, step.stats.utility))
         added = lab.remember(items, key=key)
         lab.store.credit(again, QRule(alpha=self.alpha))
-        lab.say(f"{key}: {len(good)} successes of {len(trajectories)} taught {added} new items; {len(lab.store)} known")
+        shown = f"{key.replace('-', ' ')}: {len(good)} successes of {len(trajectories)}"
+        lab.say(f"{shown} taught {added} new items; {len(lab.store)} known")
 
     def _steps(self, lab: Lab, trajectory: Trajectory) -> "Iterable[Item]":
         """The steps that led to reward, each worth what followed it."""

@@ -201,6 +201,7 @@ def test_a_report_is_one_page_of_its_own(evolved: Path, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     said = ok(evolved, "report", "runs/evolved", "--out", str(page))
     assert str(page) in said
+    assert said.count("page: ") == 1
     text = page.read_text(encoding="utf-8")
     assert text.lstrip().lower().startswith("<!doctype html")
     for outside in ('src="http', "src='http", 'href="http', '<link rel="stylesheet" href'):

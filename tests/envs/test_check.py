@@ -394,6 +394,14 @@ class Easy(Lift):
         return replace(said, reward=1.0) if said.done and said.reward is not None else said
 
 
+class OneInThree(Lift):
+    """Over at the first move, which one in three loses."""
+
+    async def step(self, action: str) -> Step:
+        self.over = self.over or action in ("up", "down", "open")
+        return Step(self.see("It is over."), reward=float(action != "down") if self.over else None, done=self.over)
+
+
 class Unpaid(Lift):
     async def step(self, action: str) -> Step:
         return replace(await super().step(action), reward=None)
@@ -504,6 +512,12 @@ def test_a_broken_environment_is_caught_by_its_rule(benchmark: Benchmark, rule: 
     assert result.status == status, str(result)
     assert said in result.message
     assert bool(result.cure) == (status in ("failed", "warned")), "every finding has a cure"
+
+
+def test_four_lucky_random_episodes_are_no_alarm() -> None:
+    said = [check(with_env(OneInThree, policies={}), seed=seed)["random policy"] for seed in range(12)]
+    assert {result.status for result in said} == {"passed"}
+    assert any(not result.message.endswith("over 4 episodes") for result in said)  # in those, more had to be played
 
 
 def test_every_rule_has_an_environment_that_breaks_it() -> None:

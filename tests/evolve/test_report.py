@@ -225,6 +225,13 @@ def test_exam_tasks_are_paired_and_counted(reflected: Path) -> None:
     assert f"None of the {found.overlap['examined']} exam tasks is among the {found.overlap['taught']} tasks" in text
 
 
+def test_the_control_of_a_pair_that_evolved_won_is_not_titled_won(remembering: Path) -> None:
+    data, found = read_report(remembering), read(remembering, everything=True)
+    assert data.count("won") > 0
+    assert found.text.count("(evolved won) exam, control") == data.count("won")
+    assert "won (evolved won)" not in found.text
+
+
 def test_each_change_shows_its_diff_its_verdict_and_its_evidence(reflected: Path) -> None:
     data = read_report(reflected)
     assert data.changes is not None
