@@ -23,8 +23,7 @@ def check_sisters(package: str, file: str) -> None:
         found = _folder(spec)
         if found is None:
             raise ImportError(
-                f"instar's package '{sister}' is missing beside '{package}' in {home}. "
-                "Cure: pip install --force-reinstall instar",
+                f"instar's package '{sister}' is missing beside '{package}' in {home}. Cure: install instar again",
                 name=package,
             )
         if not os.path.samefile(os.path.dirname(found), home):

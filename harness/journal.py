@@ -211,7 +211,7 @@ class Journal:
             raise JournalError(f"{self.path}: not a journal of instar")
         if int(row[0]) > FORMAT:
             raise JournalError(
-                f"{self.path}: format {row[0]} is newer than this instar reads ({FORMAT}). Cure: pip install -U instar"
+                f"{self.path}: format {row[0]} is newer than this instar reads ({FORMAT}). Cure: update instar"
             )
 
     def _faults(self) -> "_Faults":

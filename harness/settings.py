@@ -97,7 +97,7 @@ def parse_settings(text: str, where: str) -> Settings:
     found = raw.get("format", FORMAT)
     if isinstance(found, int) and found > FORMAT:
         raise HarnessError(
-            f"{where}: format {found} is newer than this instar understands ({FORMAT}). Cure: pip install -U instar"
+            f"{where}: format {found} is newer than this instar understands ({FORMAT}). Cure: update instar"
         )
     try:
         settings = Settings.model_validate(raw)

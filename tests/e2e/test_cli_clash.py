@@ -56,7 +56,8 @@ def test_an_environment_beside_them_is_found_and_checked_also_in_another_process
 
 def test_a_module_of_the_users_own_is_still_found(crowded: Path) -> None:
     (crowded / "mine.py").write_text((crowded / "models.py").read_text())
-    found(crowded, "run", "agent", "--n", "1", "--model", "scripted:mine:imitate")
+    result = found(crowded, "run", "agent", "--n", "1", "--model", "scripted:mine:imitate")
+    assert result["mean"]["episodes"] == 1
 
 
 def test_python_m_says_on_one_line_which_folder_is_in_the_way(tmp_path: Path) -> None:

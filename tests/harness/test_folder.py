@@ -38,7 +38,7 @@ FAULTS: dict[str, tuple[dict[str, str | bytes | None], list[str]]] = {
     "unknown loop": ({"harness.toml": "[control]\nloop = 'dance'\n"}, ["[control] loop", "'choice'", "'dance'"]),
     "unknown key": ({"harness.toml": "[model]\nnmae = 'x'\n"}, ["harness.toml", "[model] nmae", "no such setting"]),
     "unknown table": ({"harness.toml": "[modle]\nname = 'x'\n"}, ["harness.toml", "modle", "no such setting"]),
-    "newer format": ({"harness.toml": "format = 2\n"}, ["harness.toml", "format 2", "newer", "pip install -U instar"]),
+    "newer format": ({"harness.toml": "format = 2\n"}, ["harness.toml", "format 2", "newer", "update instar"]),
     "format of a wrong type": ({"harness.toml": "format = '1'\n"}, ["harness.toml", "format", "'1'"]),
     **{
         f"a name that is no part of a folder's: {name!a}": (

@@ -185,7 +185,7 @@ def test_a_newer_format_is_refused_with_the_cure(tmp_path: Path) -> None:
     db.commit()
     db.close()
     for readonly in (True, False):
-        with pytest.raises(JournalError, match=rf"{FILE}: format {FORMAT + 1} is newer .* pip install -U instar"):
+        with pytest.raises(JournalError, match=rf"{FILE}: format {FORMAT + 1} is newer .* update instar"):
             Journal(tmp_path, readonly=readonly)
     with pytest.raises(JournalError, match="newer"):  # and the refused writer left no lock behind
         Journal(tmp_path)
