@@ -85,12 +85,14 @@ class Request(BaseModel):
     max_tokens: int = 256
     stop: tuple[str, ...] = ()
     seed: int | None = None
+    extra: dict[str, JsonValue] = Field(default_factory=dict)  # other fields of a server's API, sent as they are
 
     def digest(self) -> str:
-        """Hash of the content: equal requests have equal digests on every machine."""
-        text = json.dumps(
-            self.model_dump(mode="json", by_alias=True), sort_keys=True, ensure_ascii=True, separators=(",", ":")
-        )
+        """Hash of the content: equal requests have equal digests on every machine, and in every version."""
+        content = self.model_dump(mode="json", by_alias=True)
+        if not self.extra:
+            del content["extra"]  # it came later than the first journals
+        text = json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
 

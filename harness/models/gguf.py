@@ -121,6 +121,8 @@ def _job(request: Request, logprobs: bool, reuse: bool) -> Job:
         raise ModelRefused("a request needs either messages or a prompt, and not both")
     if sum((request.choices is not None, request.schema_ is not None, bool(request.tools))) > 1:
         raise ModelRefused("a GGUF model holds one constraint at a time: choices, schema or tools")
+    if request.extra:
+        raise ModelRefused(f"a GGUF model in this process takes no {', '.join(sorted(request.extra))}: leave it out")
     body: dict[str, Any] = {
         "max_tokens": request.max_tokens,
         "temperature": request.temperature,

@@ -66,7 +66,7 @@ def sampling_arguments(request: Request, limit_name: str = "max_tokens") -> dict
         arguments["stop"] = list(request.stop)
     if request.seed is not None:
         arguments["seed"] = request.seed % 2**31  # some servers hold no more
-    return arguments
+    return arguments | request.extra
 
 
 def read_answer(

@@ -139,3 +139,11 @@ print({{"openai", "litellm", "xllamacpp", "httpx", "numpy"}} & set(sys.modules))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_a_request_without_extra_fields_keeps_the_digest_of_the_first_journals() -> None:
+    from harness.model import Request
+
+    plain = Request(prompt="p", temperature=0.5)
+    assert plain.digest() == "498b69bd33b545caf2d0c52fd8d41524988463aef256c27d44c81073554bab1d"
+    assert plain.model_copy(update={"extra": {"top_p": 0.5}}).digest() != plain.digest()
