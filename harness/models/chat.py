@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from harness.model import Completion, Mode, ModelFault, ModelRefused, Request
+from harness.models.failure import Failure, fault_from
 from harness.models.wire import chat_arguments, log
 from harness.secrecy import wrong_address
 
@@ -20,6 +21,9 @@ _FORMAT = re.compile(r"response_format|json_schema|enum|grammar|schema", re.I)
 
 class ChatModel(ABC):
     """Base of the backends that speak the OpenAI shape; `lacks` names what the server turned out to lack."""
+
+    _key: str | None = None
+    _key_hint = ""
 
     def __init__(
         self, name: str, address: str, api_base: str | None, timeout: float, price_in: float | None,
@@ -48,8 +52,9 @@ class ChatModel(ABC):
         except ModelRefused as refused:
             if refused.status in (*_BAD, 413) and self._answered:
                 raise ModelFault(
-                    f"the provider refused this prompt ({refused.status}, {self.name}): {refused.said}", transient=False
-                ) from None
+                    f"the provider refused this prompt ({refused.status}, {self.name}): {refused.said}",
+                    transient=False, kind=str(refused.status),
+                ) from None  # fmt: skip
             raise
 
     @abstractmethod
@@ -73,6 +78,7 @@ class ChatModel(ABC):
     async def _chat(self, request: Request, extra: dict[str, Any]) -> tuple[dict[str, Any], Mode | None]:
         """The answer, and how it was held to the request's choices or schema."""
         plain, swapped = "response_format" in self.lacks, "max_tokens" in self.lacks
+        bound = request.choices is not None or request.schema_ is not None
         while True:
             limit = "max_completion_tokens" if swapped else "max_tokens"
             arguments = chat_arguments(request, plain=plain, limit_name=limit) | extra
@@ -92,14 +98,18 @@ class ChatModel(ABC):
                 continue
             if swapped:
                 self.learn("max_tokens", "wants max_completion_tokens instead of max_tokens")
-            if "response_format" in arguments:
+            if not bound:
+                return answer, None
+            if request.schema_ is not None or not plain:
                 self._held = True
                 return answer, "constrained"
-            if request.choices is None:
-                return answer, None
             if not self._held:  # else another request has shown meanwhile that it can
                 self.learn("response_format", "refused response_format: choices are matched in its plain text")
             return answer, "plain"
+
+    def fault(self, failure: Failure) -> Exception:
+        """Our error for a failed call, without the key."""
+        return fault_from(failure, name=self.name, address=self.address, key_hint=self._key_hint, secret=self._key)
 
     def learn(self, feature: str, what: str) -> None:
         """Remember that the server lacks `feature`, and say once what is done instead."""

@@ -9,7 +9,8 @@ from typing import Any
 
 from harness.model import Completion, ModelRefused, Request
 from harness.models.chat import ChatModel
-from harness.models.wire import fault_from, read_answer
+from harness.models.failure import Failure, answered
+from harness.models.wire import read_answer
 from harness.secrecy import wrong_variable
 
 
@@ -77,17 +78,32 @@ class LiteLLMModel(ChatModel):
         """litellm keeps its own connections."""
 
     async def _ask(self, endpoint: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        import openai
+        import openai  # litellm's errors are subclasses of its errors, and it comes with litellm
 
         try:
             response = await self._litellm.acompletion(model=self.model, **self._fixed, **arguments)
         except openai.OpenAIError as error:
-            raise fault_from(
-                error, name=self.name, address=self.address, key_hint=self._key_hint, secret=self._key
-            ) from None  # its own text may hold the key
+            raise self.fault(_failure(error)) from None  # its own text may hold the key
         answer: dict[str, Any] = response.model_dump()
         answer["_dollars"] = response._hidden_params.get("response_cost")
         return answer
+
+
+def _failure(error: Any) -> Failure:
+    """The facts of an exception of litellm or of the `openai` package below it."""
+    import openai
+
+    said, cause = str(getattr(error, "message", None) or error), str(error.__cause__ or "")
+    said = f"{said} ({cause})" if cause and cause not in said else said
+    status = getattr(error, "status_code", None)
+    late = isinstance(error, openai.APITimeoutError)
+    if late or isinstance(error, openai.APIConnectionError) or not isinstance(status, int):
+        return Failure(said, late=late)  # whatever status litellm makes up for it
+    response = getattr(error, "response", None)
+    headers = getattr(error, "litellm_response_headers", None) or getattr(response, "headers", None) or {}
+    overflow = type(error).__name__ == "ContextWindowExceededError"
+    body = getattr(error, "body", None)
+    return answered(status, said, body or {"code": getattr(error, "code", None)}, headers, overflow=overflow)
 
 
 def _library() -> Any:

@@ -1,20 +1,22 @@
-"""Any server that speaks the OpenAI API, through the `openai` package with its own retries switched off.
+"""Any server that speaks the OpenAI API: one call is one HTTP request, and nothing hidden in between.
 
 The runner retries, so that every try is seen, paid for and journalled once. A key is read from the environment by name
 and goes nowhere but to the server.
 """
 
-import asyncio
-import json
 import os
 import time
 from typing import Any
 from urllib.parse import urlsplit
 
-from harness.model import Completion, Mode, ModelFault, ModelRefused, Request
+from harness.model import Completion, Mode, ModelRefused, Request
 from harness.models.chat import ChatModel
-from harness.models.wire import fault_from, read_answer, sampling_arguments
-from harness.secrecy import mask, wrong_variable
+from harness.models.failure import Failure
+from harness.models.server import Server
+from harness.models.wire import read_answer, text_arguments
+from harness.secrecy import wrong_variable
+
+_PATHS = {"chat": "chat/completions", "completions": "completions"}
 
 
 class OpenAIModel(ChatModel):
@@ -39,14 +41,12 @@ class OpenAIModel(ChatModel):
         address = (api_base or os.environ.get("OPENAI_BASE_URL") or "https://api.openai.com/v1").rstrip("/")
         super().__init__(name or f"openai/{model}", address, address, timeout, price_in, price_out)
         self.model = model
-        self.timeout = timeout
         self._key = key_for(address, api_key_env)
         self._key_hint = f"check the key in the environment variable {api_key_env}"
-        self._body = {"return_token_ids": True} if token_ids else None
+        self._fixed: dict[str, Any] = {"model": model} | ({"return_token_ids": True} if token_ids else {})
         self._logprobs = logprobs or token_ids
         self._continues = False  # /completions has answered
-        self._client: Any = None
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._server = Server(address, _headers(self._key), timeout)
 
     async def _complete(self, request: Request) -> Completion:
         """Answer a `prompt` without constraints by /completions, everything else by /chat/completions."""
@@ -62,17 +62,13 @@ class OpenAIModel(ChatModel):
         )
 
     async def close(self) -> None:
-        """Close the connections; idempotent."""
-        client, self._client = self._client, None
-        if client is not None and self._loop is asyncio.get_running_loop():
-            await client.close()
+        """Close the connections of the running event loop; idempotent."""
+        await self._server.close()
 
     async def _text(self, request: Request) -> dict[str, Any]:
         extra = {"logprobs": 1} if self._logprobs else {}
         try:
-            answer = await self._steadily(
-                "completions", {"prompt": request.prompt} | sampling_arguments(request) | extra
-            )
+            answer = await self._steadily("completions", text_arguments(request) | extra)
             self._continues = True
             return answer
         except ModelRefused as refused:
@@ -83,38 +79,19 @@ class OpenAIModel(ChatModel):
         return answer
 
     async def _ask(self, endpoint: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        import openai
-
-        client = self._connection()
-        create = (client.chat.completions if endpoint == "chat" else client.completions).with_raw_response.create
-        try:
-            raw = await create(model=self.model, extra_body=self._body, **arguments)
-        except openai.OpenAIError as error:
-            raise fault_from(
-                error, name=self.name, address=self.address, key_hint=self._key_hint, secret=self._key
-            ) from None  # its own text may hold the key
-        text = raw.http_response.text
-        try:
-            answer = json.loads(text)
-        except ValueError:
-            answer = None
-        if not isinstance(answer, dict):
-            what = "no JSON" if answer is None else "no completion"
-            said = mask(text, self._key)[:200]
-            raise ModelFault(f"{self.address} ({self.name}) answered with {what}: {said!r}") from None
+        answer = await self._server.post(_PATHS[endpoint], self._fixed | arguments)
+        if isinstance(answer, Failure):
+            raise self.fault(answer)
         return answer
 
-    def _connection(self) -> Any:
-        """The client of the running loop: connections cannot outlive the loop that they were made in."""
-        loop = asyncio.get_running_loop()
-        if self._client is None or self._loop is not loop:
-            import openai
 
-            self._client = openai.AsyncOpenAI(
-                base_url=self.address, api_key=self._key or "none", timeout=self.timeout, max_retries=0
-            )
-            self._loop = loop
-        return self._client
+def _headers(key: str | None) -> dict[str, str]:
+    """The key, and the organisation and project that OpenAI is to charge, where the environment names them."""
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    for name, variable in (("OpenAI-Organization", "OPENAI_ORG_ID"), ("OpenAI-Project", "OPENAI_PROJECT_ID")):
+        if value := os.environ.get(variable, "").strip():
+            headers[name] = value
+    return headers
 
 
 def _unconstrained(request: Request) -> bool:
@@ -126,6 +103,8 @@ def key_for(address: str, variable: str) -> str | None:
     if fault := wrong_variable(variable):
         raise ModelRefused(fault)
     if key := os.environ.get(variable, "").strip():
+        if not (key.isascii() and key.isprintable()):
+            raise ModelRefused(f"the environment variable {variable} holds no key: it has a line break or odd letters")
         return key
     host = urlsplit(address).hostname or ""
     if host in ("localhost", "::1") or host.startswith("127."):

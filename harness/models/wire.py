@@ -1,25 +1,19 @@
-"""The OpenAI shape of a request, an answer and a failure, shared by every backend that speaks it.
+"""The OpenAI shape of a request and of an answer, shared by every backend that speaks it.
 
-Nothing is retried here and no key is ever part of a message. What a server turns out not to know is asked for in
-another way once, said in the log, and remembered.
+An answer is read as it is: what is odd in it is a fault, no key is ever part of it, and words are never guessed.
 """
 
 import json
 import logging
+import math
 import re
 from collections.abc import Mapping
-from email.utils import parsedate_to_datetime
-from time import time
 from typing import Any
 
-from harness.model import Completion, ContextOverflow, Mode, ModelFault, ModelRefused, Request, ToolCall, Usage
+from harness.model import Completion, Mode, ModelFault, ModelRefused, Request, ToolCall, Usage
 from harness.secrecy import SHORT, mask
 
 log = logging.getLogger("harness.models")
-
-_OVERFLOW = re.compile(
-    r"context.?(length|size|window)|maximum context|prompt is too long|too many (input )?tokens|input is too long", re.I
-)
 
 
 def chat_arguments(request: Request, *, plain: bool, limit_name: str = "max_tokens") -> dict[str, Any]:
@@ -41,7 +35,7 @@ def chat_arguments(request: Request, *, plain: bool, limit_name: str = "max_toke
         if said.tool_call_id is not None:
             message["tool_call_id"] = said.tool_call_id
         messages.append(message)
-    arguments = {"messages": messages, **sampling_arguments(request, limit_name)}
+    arguments: dict[str, Any] = {"messages": messages, **sampling_arguments(request, limit_name)}
     if request.tools:
         arguments["tools"] = [dict(tool) for tool in request.tools]
     if request.choices is not None and not plain:
@@ -49,7 +43,12 @@ def chat_arguments(request: Request, *, plain: bool, limit_name: str = "max_toke
         arguments["response_format"] = _format({"type": "object", "properties": {"action": action}} | _CLOSED)
     elif request.schema_ is not None:
         arguments["response_format"] = _format(request.schema_)
-    return arguments
+    return arguments | extra_fields(request)
+
+
+def text_arguments(request: Request) -> dict[str, Any]:
+    """Arguments of completions but the model."""
+    return {"prompt": request.prompt, **sampling_arguments(request), **extra_fields(request)}
 
 
 _CLOSED = {"required": ["action"], "additionalProperties": False}
@@ -66,7 +65,21 @@ def sampling_arguments(request: Request, limit_name: str = "max_tokens") -> dict
         arguments["stop"] = list(request.stop)
     if request.seed is not None:
         arguments["seed"] = request.seed % 2**31  # some servers hold no more
-    return arguments | request.extra
+    return arguments
+
+
+#: What no extra field may say otherwise: who is asked, what is asked, and that the answer comes whole.
+_OWN = frozenset({"model", "messages", "prompt", "stream", "stream_options"})
+
+
+def extra_fields(request: Request) -> dict[str, Any]:
+    """The request's extra fields, which are sent as they are, and over ours: a format may have a name of its own."""
+    own = _OWN if request.choices is None else _OWN | {"response_format"}
+    if wrong := sorted(own & request.extra.keys()):
+        raise ModelRefused(
+            f"a request's extra fields hold {', '.join(wrong)}, which it says itself. Cure: leave that out of extra"
+        )
+    return request.extra
 
 
 def read_answer(
@@ -77,7 +90,7 @@ def read_answer(
     try:
         choice = answer["choices"][0]
         message = choice.get("message") or {"content": choice.get("text")}
-        text = _without(message.get("content") or message.get("refusal") or "", secret)
+        text = _without(_joined(message.get("content")) or message.get("refusal") or "", secret)
         calls = tuple(
             ToolCall(
                 id=call.get("id") or f"call_{number}",
@@ -109,11 +122,23 @@ def read_answer(
         )
     except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
         said = mask(f"({error!r}): {answer}", secret)[:300]
-        raise ModelFault(f"{name} answered with something that is no completion {said}") from None
+        raise ModelFault(f"{name} answered with something that is no completion {said}", kind="answer") from None
+
+
+def _joined(content: Any) -> Any:
+    """The text of a message's content, which some servers give in typed parts (Mistral's, with its thoughts)."""
+    if not isinstance(content, list):
+        return content
+    return "".join(part["text"] for part in content if part["type"] == "text")
 
 
 def _without(text: str, secret: str | None) -> str:
-    """A model's words without the key, which a server may echo; the environment's other values may be plain words."""
+    """A model's words without the key, which a server may echo; the environment's other values may be plain words.
+
+    Halves of a surrogate pair, as of a character that was cut, become question marks: nothing can store them.
+    """
+    if not text.isascii():
+        text = text.encode("utf-8", "replace").decode()
     return text.replace(secret, "***") if secret and len(secret) >= SHORT else text
 
 
@@ -129,8 +154,12 @@ def _ids(choice: Mapping[str, Any]) -> tuple[int, ...] | None:
 def _logprobs(choice: Mapping[str, Any]) -> tuple[float, ...] | None:
     told = choice.get("logprobs") or {}
     if tokens := told.get("content"):
-        return tuple(token["logprob"] for token in tokens)
-    return tuple(told["token_logprobs"]) if told.get("token_logprobs") else None
+        values = tuple(token["logprob"] for token in tokens)
+    else:
+        values = tuple(told.get("token_logprobs") or ())
+    if not all(map(math.isfinite, values)):  # JSON has no way to keep them
+        raise ValueError("a log-probability is no finite number")
+    return values or None
 
 
 def match_choice(text: str, choices: tuple[str, ...]) -> str:
@@ -158,70 +187,3 @@ def match_choice(text: str, choices: tuple[str, ...]) -> str:
     if longest is not None and all(other.casefold() in longest.casefold() for other in named):
         return longest
     return text
-
-
-def fault_from(error: Any, *, name: str, address: str, key_hint: str, secret: str | None) -> Exception:
-    """Our error for an `openai` (or litellm: its errors are subclasses) exception."""
-    import openai
-
-    said = _said(error, secret)
-    status = getattr(error, "status_code", None)
-    if isinstance(error, openai.APITimeoutError) or status == 408:
-        return ModelFault(f"{address} did not answer in time ({name}): raise 'timeout', or look at the server")
-    if isinstance(error, openai.APIConnectionError) or status is None:
-        return ModelFault(f"{address} cannot be reached ({name}): {said}")
-    if status in (401, 403):
-        return ModelRefused(
-            f"{address} refused the key or its rights ({status}, {name}): {key_hint}", status=status, said=said
-        )
-    body = error.body if isinstance(getattr(error, "body", None), dict) else {}
-    body = body["error"] if isinstance(body.get("error"), dict) else body
-    code = str(getattr(error, "code", None) or body.get("code") or body.get("type") or "")
-    if status in (400, 413, 422) and (
-        "context" in code or type(error).__name__ == "ContextWindowExceededError" or _OVERFLOW.search(said)
-    ):
-        tokens, limit = _overflow(said, body)
-        return ContextOverflow(f"{name} at {address}: the prompt does not fit: {said}", tokens=tokens, limit=limit)
-    if status == 404:
-        return ModelRefused(
-            f"{address} has no model or path for {name!r} ({said}): check the model's name and api_base",
-            status=status, said=said,
-        )  # fmt: skip
-    if status == 429 and "insufficient_quota" in (code + said):
-        return ModelRefused(f"{address}: the account has no money left for {name} ({said})", status=status, said=said)
-    if status < 400 or status in (409, 425, 429) or (status >= 500 and status != 501):
-        return ModelFault(f"{address} answered {status} ({name}): {said}", retry_after=_retry_after(error))
-    return ModelRefused(f"{address} refused the request to {name} ({status}): {said}", status=status, said=said)
-
-
-def _said(error: Any, secret: str | None) -> str:
-    text = mask(str(getattr(error, "message", None) or error), secret)[:400]
-    cause = mask(str(error.__cause__ or ""), secret)
-    return f"{text} ({cause})"[:600] if cause and cause not in text else text
-
-
-def _overflow(said: str, body: Mapping[str, Any]) -> tuple[int | None, int | None]:
-    """(prompt tokens, limit), from the body where it tells them, else the larger and smaller number of the message."""
-    if isinstance(body.get("n_prompt_tokens"), int) and isinstance(body.get("n_ctx"), int):
-        return body["n_prompt_tokens"], body["n_ctx"]
-    limit = re.search(r"(?:length|size|window|limit|maximum)\D{0,40}?(\d{3,})", said)
-    numbers = [int(number) for number in re.findall(r"\d{3,}", said)]
-    least = int(limit.group(1)) if limit else min(numbers, default=None)
-    more = [number for number in numbers if least is not None and number > least]
-    return min(more, default=None), least
-
-
-def _retry_after(error: Any) -> float | None:
-    """Seconds to wait, from Retry-After as a number or a date."""
-    answer = getattr(getattr(error, "response", None), "headers", None) or {}
-    value = (getattr(error, "litellm_response_headers", None) or answer).get("retry-after")
-    if not value:
-        return None
-    try:
-        return max(0.0, float(value))
-    except ValueError:
-        pass
-    try:
-        return max(0.0, parsedate_to_datetime(value).timestamp() - time())
-    except ValueError:
-        return None
