@@ -15,6 +15,10 @@ class EnvFault(Exception):
     """The world itself broke (a dead container, a lost server): missing data, not a failure of the agent."""
 
 
+class SandboxFault(EnvFault):
+    """The sandbox in which a world or an agent's code runs broke: missing data, too."""
+
+
 @runtime_checkable
 class Env(Protocol):
     """One world. `reset` may be called again after an episode; `close` may be called twice.

@@ -2,10 +2,12 @@
 
 Pauses and calls that failed are not counted. A call or step in flight is never cut before it alone has taken half of
 the limit, so what is cut in flight hangs, and is a gap; an episode that is late in any other way was slow, and is
-scored. In all an episode may last ten times its limit, at least an hour; then nobody knows what it would have earned.
+scored. In all an episode may last its `wall` time, or else ten times its limit and at least an hour; then nobody knows
+what it would have earned, unless most of that time was its own. A queue at a busy provider is no part of these.
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,8 +19,8 @@ LEAST = 3600.0  # seconds that it may last in any case
 class Clock:
     """Holds a limit of `seconds` through an `asyncio.timeout` that it is started with."""
 
-    def __init__(self, seconds: float) -> None:
-        self.seconds = seconds
+    def __init__(self, seconds: float, wall: float = 0.0) -> None:
+        self.seconds, self.wall = seconds, wall
         self._began = self._end = 0.0
         self._free = 0.0  # seconds that are not counted
         self._longest = (0.0, "nothing")
@@ -27,7 +29,7 @@ class Clock:
     def start(self, timer: asyncio.Timeout) -> None:
         """Begin to count; `timer` has no time of its own yet."""
         self._began, self._timer = time.monotonic(), timer
-        self._end = self._began + max(MOST * self.seconds, LEAST)
+        self._end = self._began + (self.wall or max(MOST * self.seconds, LEAST))
         self._set(self._limit)
 
     @property
@@ -54,6 +56,19 @@ class Clock:
             self._set(self._limit)
 
     @contextmanager
+    def queues(self) -> Iterator[None]:
+        """A wait for a place at a provider that is asked much: it is no pause that could go on for ever."""
+        since = time.monotonic()
+        self._set(self._end if self.wall else math.inf)
+        try:
+            yield
+        finally:
+            waited = time.monotonic() - since
+            self._free += waited
+            self._end += 0.0 if self.wall else waited
+            self._set(self._limit)
+
+    @contextmanager
     def pauses(self) -> Iterator[None]:
         """A pause between two tries of a call."""
         since = time.monotonic()
@@ -71,6 +86,8 @@ class Clock:
             half = f"half of its {self.seconds:g} s or more"
             return True, f"time-out: {whom} alone kept the episode waiting for {half}"
         if time.monotonic() >= self._end - 0.05:  # timers may be a trifle early
+            if self.wall and self._free < self.wall / 2:
+                return False, f"the episode took more than its {self.wall:g} s of the clock"
             return True, f"time-out: pauses and broken calls took {self._free:.0f} s"
         return False, f"the episode took more than its {self.seconds:g} s"
 
@@ -81,4 +98,5 @@ class Clock:
     def _set(self, when: float) -> None:
         if self._timer is not None and not self._timer.expired():
             loop = asyncio.get_running_loop()
-            self._timer.reschedule(loop.time() + min(when, self._end) - time.monotonic())
+            when = when if when == math.inf else min(when, self._end)
+            self._timer.reschedule(None if when == math.inf else loop.time() + when - time.monotonic())

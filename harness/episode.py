@@ -9,18 +9,20 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Protocol
 
 from envs import Benchmark, Env, EnvFault, Observation, Task, Tool
 from harness.border import border, offered, seen, stepped
 from harness.clock import Clock
-from harness.model import Completion, Model, ModelFault, Request
+from harness.model import Completion, ContextOverflow, Model, ModelFault, Request, Usage
 from harness.seeds import seed_for, stream
 from harness.settings import HarnessError, LimitSettings
-from harness.trajectory import Call, Turn
+from harness.throttle import Throttle, Throttles
+from harness.trajectory import Call, Fault, Turn
 
-RETRIES = 4  # of one model call
+RETRIES = 12  # of one model call, not counting those while the provider is gone
 PATIENCE = 600.0  # seconds that a server may ask us to wait
 NOTABLE = 2.0  # seconds of a pause that are worth telling
 CLOSING = 10.0  # seconds that a world has to close
@@ -40,8 +42,8 @@ class Remembered(Protocol):
 
 #: Finds items for a query text, with a random stream for exploration.
 Recall = Callable[[str, random.Random], Sequence[Remembered]]
-#: Serves an answer from the record by the digest of its call, if there is one.
-Lookup = Callable[[str], Completion | None]
+#: Serves an answer from the record, if there is one: by the call's digest, its turn, and its number in the turn.
+Lookup = Callable[[str, int, int], Completion | None]
 
 
 #: Told what the episode waits for, and "" when that is over.
@@ -52,8 +54,16 @@ class NoChoices(HarnessError):
     """The world offers no choices, and the loop needs some."""
 
 
+class BrokenControl(Exception):
+    """The harness's own control.py raised an exception; the message names file and line."""
+
+
 class EpisodeLimit(Exception):
-    """A limit of ours ended the episode; the agent is scored on what it has."""
+    """A limit of ours ended the episode; the agent is scored on what it has. `fault`: what it stumbled over."""
+
+    def __init__(self, message: str, fault: Fault = "limit") -> None:
+        super().__init__(message)
+        self.fault = fault
 
 
 class Episode:
@@ -62,10 +72,12 @@ class Episode:
     def __init__(
         self, benchmark: Benchmark, task: Task, *, number: int, run_seed: int, max_steps: int, max_calls: int,
         limits: LimitSettings, record: Callable[[Turn], Turn], lookup: Lookup, tell: Tell = lambda text: None,
+        throttles: Throttles | None = None, worlds: asyncio.Semaphore | None = None,
     ) -> None:  # fmt: skip
         self.benchmark, self.task, self.number, self.run_seed = benchmark, task, number, run_seed
         self.max_steps, self.max_calls, self.limits = max_steps, max_calls, limits
         self._record, self._lookup, self._tell = record, lookup, tell
+        self._throttles, self._worlds = throttles or Throttles(), worlds
         self.seed = seed_for(run_seed, task.id, number, "env")
         self.observation = Observation("")
         self.turns: list[Turn] = []
@@ -73,9 +85,11 @@ class Episode:
         self._env: Env | None = None
         self._calls: list[Call] = []
         self._tokens = self._invalid = self._asked = 0
+        self._dollars = 0.0
+        self._telling = False
         self._equal: Counter[str] = Counter()
         self._streams: dict[str, random.Random] = {}
-        self.clock = Clock(limits.seconds)
+        self.clock = Clock(limits.seconds, limits.wall)
         self.had_choices = False
 
     @property
@@ -103,7 +117,7 @@ class Episode:
 
     async def start(self) -> None:
         """Make the world and reset it. Raises EnvFault."""
-        with self.clock.waits_for("the world"), border():
+        async with self._turn_of_the_world():
             self._env = self.benchmark.make_env()
             self._see(seen(await self._env.reset(self.task, self.seed), "reset"))
 
@@ -132,6 +146,8 @@ class Episode:
             raise EpisodeLimit(f"{self.max_calls} answers of the model were not enough")
         if self.limits.tokens and self._tokens >= self.limits.tokens:
             raise EpisodeLimit(f"the episode used its {self.limits.tokens} tokens")
+        if self.limits.dollars and self._dollars >= self.limits.dollars:
+            raise EpisodeLimit(f"the episode used its {self.limits.dollars:g} dollars")
         if request.temperature > 0 and request.seed is None:
             seed = seed_for(self.run_seed, self.task.id, self.number, "model", self._asked) % 2**31
             request = request.model_copy(update={"seed": seed})
@@ -140,17 +156,19 @@ class Episode:
         if not getattr(model, "deterministic", False):  # an equal request may get another answer, so that one is asked
             self._equal[digest] += 1
             digest = f"{digest}#{self._equal[digest]}"
-        known = self._lookup(digest)
-        completion = known or await self._complete(model, request)
+        known = self._lookup(digest, len(self.turns), len(self._calls))
+        faults: list[str] = []
+        completion = known or await self._complete(model, request, faults)
         used = completion.usage
         self._tokens += used.prompt_tokens + used.output_tokens
+        self._dollars += self._price(model, used)
         self._calls.append(
             Call(
                 messages=request.messages if request.prompt is None else None, prompt=request.prompt,
                 tools=request.tools, digest=digest, output=completion.text, usage=used, cached=known is not None,
                 tool_calls=completion.tool_calls, finish_reason=completion.finish_reason,
-                mode=completion.mode, prompt_ids=completion.prompt_ids, output_ids=completion.output_ids,
-                output_logprobs=completion.output_logprobs,
+                faults=tuple(faults), mode=completion.mode, prompt_ids=completion.prompt_ids,
+                output_ids=completion.output_ids, output_logprobs=completion.output_logprobs,
             )
         )  # fmt: skip
         return completion
@@ -160,7 +178,7 @@ class Episode:
         self._check_open()
         before = self.observation.text
         await asyncio.sleep(0)  # where neither world nor model ever waits, Ctrl-C and the time-out come through here
-        with self.clock.waits_for("the world"), border():
+        async with self._turn_of_the_world():
             observation, reward, done, feedback = stepped(await self.env.step(action))
         self._see(observation)
         self.over = done
@@ -196,7 +214,7 @@ class Episode:
             return
         self._invalid = self._invalid + 1 if turn.invalid else 0
         if self._invalid >= self.limits.invalid:
-            raise EpisodeLimit(f"the model gave no usable action {self._invalid} times in a row")
+            raise EpisodeLimit(f"the model gave no usable action {self._invalid} times in a row", "output")
         if len(self.turns) >= self.max_steps:
             raise EpisodeLimit(f"{self.max_steps} steps were not enough")
 
@@ -204,34 +222,97 @@ class Episode:
         self.observation = observation
         self.had_choices = self.had_choices or bool(observation.choices)
 
-    async def _complete(self, model: Model, request: Request) -> Completion:
-        for attempt in range(RETRIES + 1):
-            started = time.monotonic()
+    def _price(self, model: Model, used: Usage) -> float:
+        if used.dollars is None and self.limits.dollars:
+            raise HarnessError(
+                f"[limits] dollars is set, but the price of {model.name} is unknown. "
+                "Cure: give price_in and price_out (dollars per million tokens) in [model] options"
+            )
+        return used.dollars or 0.0
+
+    @asynccontextmanager
+    async def _turn_of_the_world(self) -> AsyncIterator[None]:
+        """A step of the world, when it is its turn, and with its faults told from ours."""
+        if self._worlds is None:
+            with self.clock.waits_for("the world"), border():
+                yield
+            return
+        with self.clock.queues():
+            await self._worlds.acquire()
+        try:
+            with self.clock.waits_for("the world"), border():
+                yield
+        finally:
+            self._worlds.release()
+
+    async def _complete(self, model: Model, request: Request, faults: list[str]) -> Completion:
+        """Ask until there is an answer; `faults` gets the kinds of the tries that failed."""
+        throttle, tries = self._throttles.of(model), 0
+        while True:
+            if not throttle.enter():
+                await self._queue(throttle)
+            began = time.monotonic()
             try:
                 with self.clock.waits_for("the model"):
                     completion = await model.complete(request)
             except ModelFault as fault:
-                if attempt == RETRIES or not fault.transient:
+                faults.append(fault.kind)
+                if not fault.transient:
                     raise
-                await self._pause(fault, fault.retry_after or 0.5 * 2**attempt)
-                continue
-            if not completion.usage.seconds:
-                usage = completion.usage.model_copy(update={"seconds": time.monotonic() - started})
-                completion = completion.model_copy(update={"usage": usage})
-            return completion
-        raise AssertionError("unreachable")
+                pause = self._after(throttle, fault, began, tries)
+                tries += not throttle.down
+                if tries > RETRIES:
+                    raise
+            except ContextOverflow:
+                throttle.succeed()
+                raise
+            else:
+                throttle.succeed()
+                if not completion.usage.seconds:
+                    usage = completion.usage.model_copy(update={"seconds": time.monotonic() - began})
+                    completion = completion.model_copy(update={"usage": usage})
+                return completion
+            finally:
+                throttle.leave()
+            if pause:
+                await self._pause(faults[-1], pause)
 
-    async def _pause(self, fault: ModelFault, seconds: float) -> None:
-        """Wait before the next try, for as long as the server asked if it did; raises `fault` if that is too long."""
-        if seconds > PATIENCE:
-            raise ModelFault(f"{fault} (asked to wait {seconds:.0f} s, and no more than {PATIENCE:.0f} are waited)")
+    def _after(self, throttle: Throttle, fault: ModelFault, began: float, tries: int) -> float:
+        """Tell the throttle; the seconds that this call should pause by itself. Raises what nobody should wait for."""
+        if (fault.retry_after or 0) > PATIENCE:
+            raise ModelFault(
+                f"{fault} (asked to wait {fault.retry_after:.0f} s, and no more than {PATIENCE:.0f} are waited)",
+                kind=fault.kind,
+            )
+        if fault.kind == "429" or fault.retry_after is not None:
+            seconds = throttle.slow_down(fault, began)
+            if seconds >= NOTABLE:
+                self._say(f"waiting {seconds:.0f} s for the model: {fault}")
+            return 0.0
+        throttle.fail(fault)
+        if throttle.down:
+            self._say(f"the provider seems to be gone, and is asked now and then: {fault}")
+            return 0.0
+        return float(min(30.0, 0.5 * 2.0**tries))
+
+    async def _queue(self, throttle: Throttle) -> None:
+        with self.clock.queues():
+            await throttle.queue()
+        if self._telling:
+            self._say("")
+
+    async def _pause(self, kind: str, seconds: float) -> None:
+        """Wait before the next try."""
         seconds *= 1 + 0.1 * self.stream("backoff").random()
-        notable = seconds >= NOTABLE
-        if notable:
-            self._tell(f"waiting {seconds:.0f} s for the model: {fault}")
+        if seconds >= NOTABLE:
+            self._say(f"waiting {seconds:.0f} s for the model ({kind})")
         try:
             with self.clock.pauses():
                 await asyncio.sleep(seconds)
         finally:
-            if notable:
-                self._tell("")
+            if self._telling:
+                self._say("")
+
+    def _say(self, text: str) -> None:
+        self._telling = bool(text)
+        self._tell(text)

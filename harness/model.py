@@ -31,14 +31,19 @@ class ModelFault(Exception):
     """The service failed this time (unreachable, rate limit, time-out, 5xx). `retry_after`: seconds, if it said so.
 
     `transient` False: asking again gives the same, and other requests may well be answered (a content filter).
+    `kind`: an HTTP status, "unreachable", "time-out", or "answer" for one that is no completion; "429" is a rate limit.
     """
 
     transient = True
+    kind = "fault"
 
-    def __init__(self, message: str, *, retry_after: float | None = None, transient: bool = True) -> None:
+    def __init__(
+        self, message: str, *, retry_after: float | None = None, transient: bool = True, kind: str = "fault"
+    ) -> None:
         super().__init__(message)
         self.retry_after = retry_after
         self.transient = transient
+        self.kind = kind
 
 
 class ContextOverflow(Exception):

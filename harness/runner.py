@@ -6,22 +6,22 @@ infrastructure breaks is retried, then recorded as a gap; a fault that would bre
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
-from envs import Benchmark, EnvFault, Task
+from envs import Benchmark
 from harness.agent import Player
-from harness.border import border
-from harness.episode import Episode, EpisodeLimit, NoChoices, Tell
+from harness.episode import Lookup, Tell
 from harness.journal import Journal, JournalError
-from harness.model import Completion, ContextOverflow, ModelFault
+from harness.model import Completion
 from harness.record import Earlier, Record
+from harness.rollout import Broken, Ended, rollout
+from harness.rollout import Job as Job
+from harness.throttle import Throttles
 from harness.trajectory import Call, Trajectory, Turn
 
-#: What broke: "mendable" by another try now, "passing" by itself, or "lasting", the same whenever it is tried again.
-Broken = Literal["", "mendable", "passing", "lasting"]
+STUBBORN = 20  # losses in a row, beside the episodes at once, after which a run that went well stops
 
 
 class RunStopped(Exception):
@@ -30,22 +30,6 @@ class RunStopped(Exception):
 
 class RecipeStopped(RunStopped):
     """A recipe cannot go on (no usable proposal, task or budget is left); what was found until then still counts."""
-
-
-@dataclass(frozen=True)
-class Job:
-    """One episode to play, named by phase, arm, task id and number; arms with the same task and number share luck."""
-
-    player: Player
-    task: Task
-    number: int = 0
-    arm: str = "agent"
-    phase: str = "run"
-
-    @property
-    def key(self) -> str:
-        """The episode's name in the journal."""
-        return f"{self.phase}/{self.arm}/{self.task.id}/{self.number}"
 
 
 @dataclass
@@ -59,13 +43,24 @@ class Progress:
     phase: str = ""
     waiting: str = ""
     arm: str = ""
+    retried: int = 0  # calls that failed and were then answered
+
+
+class Stage(Protocol):
+    """Somewhere else where rollouts run; turns come back to `record` as they are taken."""
+
+    async def play(self, job: Job, seed: int, record: Callable[[Turn], Turn], lookup: Lookup, tell: Tell) -> Ended:
+        """Play `job` there; a place that is lost is tried again elsewhere, or is an `Ended` gap."""
+        ...
 
 
 @dataclass
 class Runner:
     """Plays jobs on `benchmark` into `journal`. `concurrency` episodes at once; `retries` of a broken world.
 
-    A batch that lost all it played stops the run, and so do `patience` losses in a row, also over several batches.
+    `calls` and `worlds`: the most calls of one provider, and steps of worlds, at once (None: no limit of ours).
+    A batch that lost all it played stops the run; so do `patience` losses in a row before anything went well, many
+    more of them later, and a provider that has gone. `on_episode` is told each trajectory that ends.
     """
 
     benchmark: Benchmark
@@ -74,13 +69,19 @@ class Runner:
     concurrency: int = 4
     retries: int = 3
     patience: int = 3
+    calls: int | None = None
+    worlds: int | None = None
     watch: Callable[[Progress], None] | None = None
+    on_episode: Callable[[Trajectory], None] | None = None
+    elsewhere: Stage | None = None
     _record: Record = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         self._record = Record(self.journal)
+        self.throttles = Throttles(self.calls)
         self._lost = 0  # episodes in a row
         self._succeeded = self._had_choices = False
+        self._worlds: asyncio.Semaphore | None = None
 
     async def run(self, jobs: Sequence[Job], *, settle: bool = True) -> list[Trajectory]:
         """Trajectories of `jobs`, in their order. Raises RunStopped, ModelRefused, HarnessError or JournalError.
@@ -88,94 +89,54 @@ class Runner:
         A batch that is to be built upon is settled: its gaps stay gaps, so that what was decided on it stays true.
         Other gaps are missing data that the next call fills.
         """
-        keys = [job.key for job in jobs]
-        if len(set(keys)) != len(keys):
-            raise ValueError(f"two jobs have the same key: {next(key for key in keys if keys.count(key) > 1)}")
-        phase = jobs[0].phase if jobs else ""
-        batch = f"{phase}/{jobs[0].arm}" if jobs else ""
-        progress = Progress(total=len(jobs), phase=phase, arm=jobs[0].arm if jobs else "")
-        settled = settle and self.journal.last("batch", batch) is not None
         results: list[Trajectory | None] = [None] * len(jobs)
-        waiting: list[int] = []
-        for index, key in enumerate(keys):
-            found = self.journal.trajectory(key)
-            if found is None or (found.status == "gap" and not settled):
-                waiting.append(index)
-            else:
-                _same(found, jobs[index].player, self.journal)
-                results[index] = found
-                self._count(progress, found)
-        queue = iter(waiting)
-        failures: list[tuple[str, Broken]] = []
-        succeeded = bool(progress.done - progress.gaps)
-        self._succeeded |= succeeded
+        await self.play(jobs, results.__setitem__, settle=settle)
+        return [result for result in results if result is not None]
 
-        def tell(text: str) -> None:
-            progress.waiting = text
-            if self.watch is not None:
-                self.watch(progress)
+    async def play(
+        self, jobs: Sequence[Job], each: Callable[[int, Trajectory], None], *, settle: bool = True, fill: bool = True
+    ) -> None:
+        """As `run`, but hands each trajectory over with the index of its job as soon as it ends, and keeps none.
+
+        Without `fill` a gap of an earlier call stays a gap also where the batch was not settled.
+        """
+        batch = _Batch(self, jobs, each, settle, fill)
+        queue = iter(batch.served())
 
         async def worker() -> None:
-            nonlocal succeeded
             for index in queue:
-                result, broken = await self._play(jobs[index], tell)
-                results[index] = result
-                self._count(progress, result)
-                if result.status != "gap":
-                    succeeded = self._succeeded = True
-                    self._lost = 0
-                else:
-                    failures.append((result.reason, broken))
-                    self._lost += 1
-                    if not succeeded and self._lost >= self.patience:
-                        raise self._stopped(result.reason)
+                batch.ended(index, await self._play(jobs[index], batch.tell))
 
-        await _together([worker() for _ in range(min(self.concurrency, len(waiting)))])
-        # What is the same at each try, where others went well, must not hold a run up for ever.
-        if failures and not succeeded and not (self._succeeded and all(kind == "lasting" for _, kind in failures)):
-            raise self._stopped(failures[-1][0])
-        finished = [result for result in results if result is not None]
-        if settle and jobs and not settled:
-            self.journal.append(
-                "batch", {"episodes": len(finished), "gaps": sum(r.status == "gap" for r in finished)}, batch
-            )
-        return finished
+        self._worlds = asyncio.Semaphore(self.worlds) if self.worlds else None
+        await _together([worker() for _ in range(min(self.concurrency, len(batch.waiting)))])
+        batch.close()
 
-    def _stopped(self, reason: str) -> RunStopped:
-        lost = "the only episode was lost" if self._lost == 1 else f"{self._lost} episodes were all lost"
-        which = lost if self._lost == 1 else f"the {'last' if self._succeeded else 'first'} {lost}"
-        return RunStopped(
-            f"{which}: {reason}. Cure: mend that, then give the same command again; nothing that had finished is lost"
-        )
-
-    def _count(self, progress: Progress, result: Trajectory) -> None:
-        progress.done += 1
-        progress.gaps += result.status == "gap"
-        progress.scores += result.score or 0.0
-        if self.watch is not None:
-            self.watch(progress)
-
-    async def _play(self, job: Job, tell: Tell) -> tuple[Trajectory, Broken]:
+    async def _play(self, job: Job, tell: Tell) -> Ended:
         first = sum(1 for _ in self.journal.events("start", job.key))
         for attempt in range(first, first + self.retries + 1):
-            result, broken = await self._attempt(job, attempt, tell)
-            if broken != "mendable" or attempt == first + self.retries:
+            ended = await self._attempt(job, attempt, tell)
+            result = ended.trajectory
+            if ended.broken != "mendable" or attempt == first + self.retries:
+                if ended.trace:
+                    self.journal.append("bug", {"attempt": attempt, "trace": ended.trace}, job.key)
                 self.journal.finish(result, attempt)
-                return result, broken
+                return ended
             unfinished = [call.model_dump(mode="json", exclude_defaults=True) for call in result.unfinished]
             self.journal.append(
-                "lost", {"attempt": attempt, "reason": result.reason, "unfinished": unfinished}, job.key
+                "lost",
+                {"attempt": attempt, "fault": result.fault, "reason": result.reason, "unfinished": unfinished},
+                job.key,
             )
+            tell(f"{result.reason}; trying again")
             await asyncio.sleep(0.2 * 2 ** (attempt - first))
         raise AssertionError("unreachable")
 
-    async def _attempt(self, job: Job, attempt: int, tell: Tell) -> tuple[Trajectory, Broken]:
-        """One try, and what broke it."""
-        limits, player = job.player.limits, job.player
+    async def _attempt(self, job: Job, attempt: int, tell: Tell) -> Ended:
+        """One try, written down turn by turn."""
         earlier = self._record.earlier(job.key) if attempt else Earlier()
         self.journal.append("start", {"attempt": attempt}, job.key)
 
-        def lookup(digest: str) -> Completion | None:
+        def lookup(digest: str, turn: int, number: int) -> Completion | None:
             return earlier.answer(digest) or self._record.answer(digest)
 
         def paid(call: Call) -> Call:
@@ -184,63 +145,112 @@ class Runner:
                 return call.model_copy(update={"cached": False})
             return call
 
+        turns: list[Turn] = []
+
         def record(turn: Turn) -> Turn:
             turn = turn.model_copy(update={"calls": tuple(map(paid, turn.calls))})
             self.journal.append(
                 "step", {"attempt": attempt, "turn": turn.model_dump(mode="json", exclude_defaults=True)}, job.key
             )
+            turns.append(turn)
             return turn
 
-        episode = Episode(
-            self.benchmark, job.task, number=job.number, run_seed=self.seed, max_steps=player.steps(self.benchmark),
-            max_calls=player.calls(self.benchmark), limits=limits, record=record, lookup=lookup,
-            tell=tell,
-        )  # fmt: skip
-        started = time.time()
-        status: Literal["done", "truncated", "gap"] = "done"
-        reason, score = "", None
-        broken: Broken = ""
-        try:
-            async with asyncio.timeout(None) as timer:
-                episode.clock.start(timer)
-                await episode.start()
-                await player.play(episode)
-        except EpisodeLimit as limit:
-            status, reason = "truncated", str(limit)
-        except ContextOverflow as overflow:
-            status, reason = "truncated", f"the prompt did not fit the model: {overflow}"
-        except ModelFault as fault:
-            status, reason, broken = "gap", f"model: {fault}", "passing" if fault.transient else "lasting"
-        except EnvFault as fault:
-            status, reason, broken = "gap", f"environment: {fault}", "mendable"
-        except NoChoices as fault:
-            if episode.observation.choices is None and not (episode.had_choices or self._had_choices):
-                raise  # this world never offers any
-            status, reason, broken = "gap", f"environment: {fault}", "lasting"
-        except TimeoutError:
-            if not timer.expired():
-                raise
-            ours, reason = episode.clock.verdict()
-            status, broken = ("gap", "passing") if ours else ("truncated", "")
-        finally:
-            self._had_choices |= episode.had_choices
-            closing = await episode.close()
-        if status != "gap":
-            try:
-                with border():
-                    score = self.benchmark.score(episode.rewards)
-            except EnvFault as fault:
-                status, reason, broken = "gap", f"environment: {fault}", "lasting"
-        unfinished = tuple(map(paid, episode.unfinished))
-        asked = (*(call for turn in episode.turns for call in turn.calls), *unfinished)
-        return Trajectory(
-            id=job.key, task=job.task.id, split=job.task.split, goal=job.task.goal, episode=job.number,
-            seed=episode.seed, harness=player.version, model=player.model_name, turns=tuple(episode.turns),
-            unfinished=unfinished, lost=earlier.lost(asked), final=episode.observation.text,
-            score=score, status=status,
-            reason="; ".join(filter(None, (reason, closing))), arm=job.arm, started=started,
-            seconds=time.time() - started,
-        ), broken  # fmt: skip
+        if self.elsewhere is not None:
+            ended = await self.elsewhere.play(job, self.seed, record, lookup, tell)
+        else:
+            ended = await rollout(
+                self.benchmark, job, seed=self.seed, record=record, lookup=lookup, tell=tell, throttles=self.throttles,
+                worlds=self._worlds, choosy=self._had_choices,
+            )  # fmt: skip
+        self._had_choices |= ended.had_choices
+        unfinished = tuple(map(paid, ended.trajectory.unfinished))
+        asked = (*(call for turn in turns for call in turn.calls), *unfinished)
+        whole = {"turns": tuple(turns), "unfinished": unfinished, "lost": earlier.lost(asked)}
+        return replace(ended, trajectory=ended.trajectory.model_copy(update=whole))
+
+
+class _Batch:
+    """The jobs of one call: which are known already, what to tell of the others, and when it is enough."""
+
+    def __init__(
+        self, runner: Runner, jobs: Sequence[Job], each: Callable[[int, Trajectory], None], settle: bool, fill: bool
+    ) -> None:
+        keys = [job.key for job in jobs]
+        if len(set(keys)) != len(keys):
+            raise ValueError(f"two jobs have the same key: {next(key for key in keys if keys.count(key) > 1)}")
+        self._runner, self._jobs, self._each, self._settle = runner, jobs, each, settle
+        phase, arm = (jobs[0].phase, jobs[0].arm) if jobs else ("", "")
+        self._name = f"{phase}/{arm}" if jobs else ""
+        self._settled = settle and runner.journal.last("batch", self._name) is not None
+        self._keep_gaps = self._settled or not fill
+        self.progress = Progress(total=len(jobs), phase=phase, arm=arm)
+        self.waiting: list[int] = []
+        self._failures: list[tuple[str, Broken]] = []
+        self._succeeded = False
+
+    def served(self) -> list[int]:
+        """Hand over what the journal knows; the indexes of the others."""
+        journal = self._runner.journal
+        for index, job in enumerate(self._jobs):
+            found = journal.trajectory(job.key)
+            if found is None or (found.status == "gap" and not self._keep_gaps):
+                self.waiting.append(index)
+            else:
+                _same(found, job.player, journal)
+                self._count(index, found)
+                self._succeeded |= found.status != "gap"
+        self._runner._succeeded |= self._succeeded
+        return self.waiting
+
+    def tell(self, text: str) -> None:
+        """What is waited for."""
+        self.progress.waiting = text
+        if self._runner.watch is not None:
+            self._runner.watch(self.progress)
+
+    def ended(self, index: int, ended: Ended) -> None:
+        """One episode has ended. Raises RunStopped when that is enough of a bad thing."""
+        runner, result = self._runner, ended.trajectory
+        if runner.on_episode is not None:
+            runner.on_episode(result)
+        self._count(index, result)
+        if result.status != "gap" and result.fault != "bug":
+            self._succeeded = runner._succeeded = True
+            runner._lost = 0
+            return
+        self._failures.append((result.reason, ended.broken))
+        runner._lost += ended.broken != "lasting" or not self._succeeded
+        enough = runner.patience if not self._succeeded else STUBBORN + runner.concurrency
+        if runner._lost >= enough or ended.broken == "gone":
+            raise self._stopped(result.reason)
+
+    def close(self) -> None:
+        """After all have ended. Raises RunStopped when all that was played was lost."""
+        runner, journal = self._runner, self._runner.journal
+        lasting = all(kind == "lasting" for _, kind in self._failures)
+        # What is the same at each try, where others went well, must not hold a run up for ever.
+        if self._failures and not self._succeeded and not (runner._succeeded and lasting):
+            raise self._stopped(self._failures[-1][0])
+        if self._settle and self._jobs and not self._settled:
+            journal.append("batch", {"episodes": self.progress.done, "gaps": self.progress.gaps}, self._name)
+
+    def _count(self, index: int, result: Trajectory) -> None:
+        progress = self.progress
+        progress.done += 1
+        progress.gaps += result.status == "gap"
+        progress.scores += result.score or 0.0
+        progress.retried += result.retried.total()
+        self._each(index, result)
+        if self._runner.watch is not None:
+            self._runner.watch(progress)
+
+    def _stopped(self, reason: str) -> RunStopped:
+        lost = max(1, self._runner._lost)
+        text = "the only episode was lost" if lost == 1 else f"{lost} episodes were all lost"
+        which = text if lost == 1 else f"the {'last' if self._runner._succeeded else 'first'} {text}"
+        return RunStopped(
+            f"{which}: {reason}. Cure: mend that, then give the same command again; nothing that had finished is lost"
+        )
 
 
 def _same(found: Trajectory, player: Player, journal: Journal) -> None:

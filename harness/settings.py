@@ -38,19 +38,33 @@ class ControlSettings(_Table):
     `form` is that of `Agent.request`, which the choice loop and a `control.py` use; the others are conversations.
     """
 
-    loop: Literal["choice", "react", "tools", "control"] = "choice"
+    loop: Literal["choice", "react", "tools", "control", "command"] = "choice"
     form: Literal["completion", "chat"] = "completion"
     wording: Literal["plain", "slots"] = "plain"
     history: int = Field(default=4, ge=0)
 
 
+class CommandSettings(_Table):
+    """`[command]`: a foreign agent for the `command` loop: its words, its folder, and which variables it inherits."""
+
+    argv: list[str] = Field(default_factory=list)
+    cwd: str = ""
+    env: list[str] = Field(default_factory=list)
+
+
 class LimitSettings(_Table):
-    """`[limits]`: bounds of one episode; 0 steps means the benchmark's own bound, 0 calls as many as steps."""
+    """`[limits]`: bounds of one episode; 0 steps means the benchmark's own bound, 0 calls as many as steps.
+
+    `seconds` is working time: pauses and broken calls of a server do not count. `wall` is the clock's (0: ten times
+    `seconds`, at least an hour). 0 tokens or dollars: no limit of their own.
+    """
 
     steps: int = Field(default=0, ge=0)
     calls: int = Field(default=0, ge=0)
     seconds: float = Field(default=600.0, gt=0)
+    wall: float = Field(default=0.0, ge=0)
     tokens: int = Field(default=0, ge=0)
+    dollars: float = Field(default=0.0, ge=0)
     invalid: int = Field(default=5, ge=1)
 
 
@@ -83,6 +97,7 @@ class Settings(_Table):
     name: str = Field(default="agent", pattern=NAME)  # a part of the run folder's name
     model: ModelSettings = ModelSettings()
     control: ControlSettings = ControlSettings()
+    command: CommandSettings = CommandSettings()
     limits: LimitSettings = LimitSettings()
     memory: MemorySettings = MemorySettings()
     skills: SkillSettings = SkillSettings()

@@ -5,6 +5,7 @@ harness version, the model, the ids of what was retrieved, the very messages and
 them, and the cost. `score` None is a gap, missing data with its `reason`; it never stands for a failure.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Literal, Self
 
@@ -12,12 +13,17 @@ from pydantic import BaseModel, ConfigDict, JsonValue, model_validator
 
 from harness.model import Message, Mode, ToolCall, Usage
 
+#: Whose an episode's end was, by the border where it broke: the provider, the model's output (unusable), the context
+#: (overflow), the world, its sandbox, a limit of ours, or a bug (of control.py: the agent's own; of instar: a gap).
+Fault = Literal["", "provider", "output", "overflow", "environment", "sandbox", "limit", "bug"]
+
 
 class Call(BaseModel):
     """One model call of a turn, whole: `messages` or `prompt` is what was sent, with the schemas of the `tools`.
 
     `digest` is the model's name and the request's hash; it ends in `#n` where only the n-th equal request of the same
-    episode may be given this answer again. `cached`: the answer came from the record.
+    episode may be given this answer again. `cached`: the answer came from the record. `faults`: the kinds of the tries
+    that failed before it was given.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -32,6 +38,7 @@ class Call(BaseModel):
     finish_reason: str = "stop"
     mode: Mode | None = None  # how the answer was held to choices or a schema
     cached: bool = False
+    faults: tuple[str, ...] = ()
     prompt_ids: tuple[int, ...] | None = None
     output_ids: tuple[int, ...] | None = None
     output_logprobs: tuple[float, ...] | None = None
@@ -95,6 +102,7 @@ class Trajectory(BaseModel):
     final: str = ""  # the last observation
     score: float | None = None
     status: Literal["done", "truncated", "gap"]
+    fault: Fault = ""
     reason: str = ""
     arm: str = ""
     started: float = 0.0
@@ -114,6 +122,11 @@ class Trajectory(BaseModel):
     def cached(self) -> int:
         """Calls that were answered from the record and cost nothing."""
         return sum(call.cached for call in self.all_calls)
+
+    @property
+    def retried(self) -> Counter[str]:
+        """Tries of calls that failed, by kind, and were followed by an answer."""
+        return Counter(kind for call in self.all_calls for kind in call.faults)
 
     @property
     def tokens(self) -> int:

@@ -1,7 +1,7 @@
 """A harness's own loop: `control.py` with `async def control(agent, episode)`.
 
-It is the user's own code and runs in this process, so no proposer of ours may write it; an exception in it is
-a fault of the harness and stops the run with its file and line.
+It is the user's own code and runs in this process, so no proposer of ours may write it. An exception in it is the
+harness's own fault: the episode is scored on what it has; where every first episode ends so, the run stops.
 """
 
 import linecache
@@ -10,7 +10,7 @@ from typing import Any
 
 from envs.env import EnvFault
 from harness.agent import Agent
-from harness.episode import Episode, EpisodeLimit
+from harness.episode import BrokenControl, Episode, EpisodeLimit
 from harness.folder import Harness
 from harness.journal import JournalError
 from harness.loops import Loop
@@ -38,7 +38,7 @@ def own(harness: Harness) -> Loop:
         except (EpisodeLimit, EnvFault, ModelFault, ModelRefused, ContextOverflow, HarnessError, JournalError):
             raise
         except Exception as error:
-            raise HarnessError(f"{name}: {_place(error, name)}{type(error).__name__}: {error}") from error
+            raise BrokenControl(f"{name}: {_place(error, name)}{type(error).__name__}: {error}") from error
         if not episode.over:
             raise EpisodeLimit("control.py returned before the episode was over")
 

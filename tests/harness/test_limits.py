@@ -171,16 +171,16 @@ def test_calls_that_fail_are_not_counted_either(tmp_path: Path) -> None:
     assert (found.status, found.score, found.calls, tries) == ("done", 1.0, 3, 9)
 
 
-def test_an_episode_that_waits_longer_than_anyone_would_is_a_gap(
+def test_a_provider_that_only_ever_limits_is_given_up_and_the_episode_is_a_gap(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def limited(request: Request) -> str:
-        raise ModelFault("429", retry_after=0.2)
+        raise ModelFault("too many", retry_after=0.1, kind="429")
 
-    monkeypatch.setattr("harness.clock.LEAST", 0.3)
+    monkeypatch.setattr("harness.throttle.OUTAGE", 0.25)
     found = play(tmp_path, ScriptedModel(limited), toml={"limits": "seconds = 0.02"})
-    assert found.status == "gap"
-    assert found.reason.startswith("time-out: pauses and broken calls took")
+    assert (found.status, found.fault) == ("gap", "provider")
+    assert found.reason.startswith("model: too many (nobody was answered for 0 s)")
 
 
 def test_a_server_that_asks_for_more_than_ten_minutes_is_not_waited_for(tmp_path: Path) -> None:
@@ -191,31 +191,25 @@ def test_a_server_that_asks_for_more_than_ten_minutes_is_not_waited_for(tmp_path
     assert found.reason == "model: 429 (asked to wait 601 s, and no more than 600 are waited)"
 
 
-def test_a_long_pause_is_as_long_as_the_server_asked_and_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    slept: list[float] = []
-    sleep = asyncio.sleep
-
-    async def quick(seconds: float) -> None:
-        slept.append(seconds)
-        await sleep(0)
+def test_a_long_pause_is_as_long_as_the_server_asked_and_is_told(tmp_path: Path) -> None:
+    asked: list[float] = []
 
     def limited(request: Request) -> str:
-        if not slept or max(slept) < 300:
-            raise ModelFault("429", retry_after=300)
+        asked.append(time.monotonic())
+        if len(asked) == 1:
+            raise ModelFault("too many", retry_after=2.0, kind="429")
         return "right"
 
-    monkeypatch.setattr("harness.episode.asyncio.sleep", quick)
     told: list[str] = []
     world = corridor(tasks=1)
     with Journal(tmp_path) as journal:
         runner = Runner(world, journal, watch=lambda progress: told.append(progress.waiting))
         (found,) = asyncio.run(runner.run([Job(agent(ScriptedModel(limited)), world.tasks("valid")[0])]))
     assert found.score == 1.0
-    assert 300 <= max(slept) <= 330
-    assert told[0].endswith(" s for the model: 429")
+    assert asked[1] - asked[0] >= 2.0
+    assert told[0] == "waiting 2 s for the model: too many"
     assert told[1:] == ["", ""]
+    assert found.all_calls[0].faults == ("429",)
 
 
 def test_a_tool_of_ones_own_that_never_returns_is_the_agents_slowness_and_the_run_still_ends(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -278,10 +279,16 @@ def test_a_loop_of_ones_own_plays_and_all_its_calls_are_counted(tmp_path: Path) 
     assert [len(turn.calls) for turn in found.turns] == [2, 1, 1]
 
 
+def test_an_exception_in_control_is_the_harnesss_own_failure_and_is_scored(tmp_path: Path) -> None:
+    source = "async def control(agent, episode):\n    await episode.act('right')\n    x = 1\n    x.y\n"
+    found = play(tmp_path, Script("x"), "control", **{"control.py": source})
+    assert (found.status, found.fault, found.score, len(found.turns)) == ("truncated", "bug", 0.0, 1)
+    assert re.search(r"control\.py: line 4: AttributeError: 'int'", found.reason)
+
+
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ("async def control(agent, episode):\n    x = 1\n    x.y\n", r"control\.py: line 3: AttributeError: 'int'"),
         ("async def control(agent, episode):\n    return (\n", r"control\.py: line 2: SyntaxError"),
         ("x = 1\ny = 1 / 0\n", r"control\.py: line 2: ZeroDivisionError"),
         ("x = 1\n", r"control\.py: defines no function\. Cure: async def control"),
