@@ -20,7 +20,7 @@ from harness.settings import HarnessError, Settings, parse_settings
 SETTINGS_FILE = "harness.toml"
 MAX_FILE = 1_000_000
 #: The prompt files without which a loop cannot ask anything.
-NEEDED = {"choice": ("step",), "react": ("system", "step"), "tools": ("system", "step"), "control": ()}
+NEEDED = {"choice": ("step",), "react": ("system", "step"), "tools": ("system", "step"), "control": (), "command": ()}
 _IGNORED = {"__pycache__", "node_modules"}
 
 
@@ -73,6 +73,11 @@ class Harness:
             )
         if settings.control.loop == "control" and "control.py" not in files:
             raise HarnessError(f'{where}/control.py: missing, but {SETTINGS_FILE} says [control] loop = "control"')
+        if (settings.control.loop == "command") != bool(settings.command.argv):
+            raise HarnessError(
+                f'{where}/{SETTINGS_FILE}: [command] argv and [control] loop = "command" go together. Cure: name the '
+                "agent's command in argv, or take another loop"
+            )
         return harness
 
     @cached_property

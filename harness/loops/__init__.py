@@ -31,6 +31,10 @@ def loop(harness: Harness) -> Loop:
         from harness.loops.tools import tools
 
         return tools
+    if name == "command":
+        from harness.loops.command import command
+
+        return command
     from harness.loops.own import own
 
     return own(harness)

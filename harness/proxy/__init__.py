@@ -1,0 +1,9 @@
+"""The recording proxy: any agent that speaks the OpenAI API plays through it, and every call is in the journal.
+
+A client's key names a session. The session asks the model, with the limits, retries, record and budget that every
+other agent here has; the provider's own key never leaves this process. What a request cannot hold is refused, and
+never dropped in silence.
+
+`server` is the endpoint, `wire_in` and `wire_out` the two forms of a request and an answer, `session` an episode with a
+world, `conversation` an episode without one.
+"""

@@ -1,0 +1,187 @@
+"""A key names an episode: kept apart from all others, ended by its client, by silence or with the proxy; resumed."""
+
+import asyncio
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from proxying import Scripted, client, post, said, serving, user, when, written
+
+from harness.journal import Journal
+from harness.model import Completion, Request
+from harness.proxy.conversation import Conversations, name_of
+from harness.proxy.refusal import Refusal
+
+
+def echo(request: Request) -> Completion:
+    return said(f"you said {request.messages[-1].content}")
+
+
+async def test_sixty_four_clients_at_once_each_have_their_own_episode(tmp_path: Path) -> None:
+    async def answer(request: Request) -> Completion:
+        await asyncio.sleep(0.001)
+        return echo(request)
+
+    async def play(url: str, number: int) -> None:
+        messages: list[Any] = []
+        async with client(url, f"sk-instar-task{number}") as openai_:
+            for turn in range(5):
+                messages += user(f"{number}.{turn}")
+                answer = await openai_.chat.completions.create(model="m", messages=messages)
+                assert answer.choices[0].message.content == f"you said {number}.{turn}"
+                messages.append(answer.choices[0].message)
+        done = await post(f"{url}/s/sk-instar-task{number}/instar/finish", {"score": number / 64})
+        assert done == (200, {"episode": f"run/agent/task{number}/0", "turns": 5})
+
+    async with serving(tmp_path, answer) as (url, _):
+        await asyncio.gather(*(play(url, number) for number in range(64)))
+    found = {trajectory.task: trajectory for trajectory in written(tmp_path)}
+    assert len(found) == 64
+    for number in range(64):
+        trajectory = found[f"task{number}"]
+        assert (trajectory.status, trajectory.score, trajectory.reason) == ("done", number / 64, "")
+        assert [turn.observation for turn in trajectory.turns] == [f"{number}.{turn}" for turn in range(5)]
+        assert [len(call.messages) for call in trajectory.all_calls] == [1, 3, 5, 7, 9]
+
+
+async def test_calls_of_one_key_at_once_are_each_a_turn_of_their_own(tmp_path: Path) -> None:
+    async def answer(request: Request) -> Completion:
+        await asyncio.sleep(0.02 if request.messages[-1].content == "slow" else 0)
+        return echo(request)
+
+    async with serving(tmp_path, answer) as (url, _), client(url) as openai_:
+        words = ("slow", "a", "b", "c")
+        await asyncio.gather(*(openai_.chat.completions.create(model="m", messages=user(w)) for w in words))
+    [trajectory] = written(tmp_path)
+    pairs = {(turn.observation, turn.action, len(turn.calls)) for turn in trajectory.turns}
+    assert pairs == {(word, f"you said {word}", 1) for word in words}
+
+
+async def test_a_key_that_was_finished_begins_its_next_episode(tmp_path: Path) -> None:
+    async with serving(tmp_path, echo) as (url, _), client(url) as openai_:
+        for score in (None, 1):
+            await openai_.chat.completions.create(model="m", messages=user("Hi"))
+            finish = {"score": score, "reason": "the tests passed" if score else ""}
+            status, _ = await post(f"{url}/instar/finish", finish, Authorization="Bearer sk-instar-task")
+            assert status == 200
+        status, body = await post(f"{url}/s/sk-instar-task/instar/finish", {"score": 1})
+        assert (status, body["error"]["code"]) == (404, "no_episode")
+    first, second = written(tmp_path)
+    assert (first.id, first.status, first.score, first.reason) == (
+        "run/agent/task/0", "done", None, "no score was given",
+    )  # fmt: skip
+    assert (second.id, second.score, second.reason) == ("run/agent/task/1", 1.0, "the tests passed")
+
+
+@pytest.mark.parametrize("score", [True, "1", float("inf"), [1]])
+async def test_a_score_is_a_number_or_nothing(tmp_path: Path, score: Any) -> None:
+    async with serving(tmp_path, echo) as (url, _), client(url) as openai_:
+        await openai_.chat.completions.create(model="m", messages=user("Hi"))
+        status, body = await post(f"{url}/s/sk-instar-task/instar/finish", {"score": score})
+    assert (status, body["error"]["param"]) == (400, "score")
+
+
+async def test_an_episode_ends_when_nothing_is_asked_any_more(tmp_path: Path) -> None:
+    async with serving(tmp_path, echo, idle=0.1) as (url, conversations), client(url) as openai_:
+        watching = asyncio.ensure_future(conversations.watch())
+        await openai_.chat.completions.create(model="m", messages=user("Hi"))
+        await when(lambda: written(tmp_path))
+        [trajectory] = written(tmp_path)
+        watching.cancel()
+    assert (trajectory.status, trajectory.score) == ("truncated", None)
+    assert trajectory.reason == "nothing was asked for 0.1 s"
+
+
+async def test_a_call_in_flight_is_no_silence_and_is_waited_for_when_the_episode_ends(tmp_path: Path) -> None:
+    go = asyncio.Event()
+
+    async def answer(request: Request) -> Completion:
+        await go.wait()
+        return echo(request)
+
+    async with serving(tmp_path, answer, idle=0.05) as (url, conversations), client(url) as openai_:
+        watching = asyncio.ensure_future(conversations.watch())
+        call = asyncio.ensure_future(openai_.chat.completions.create(model="m", messages=user("Hi")))
+        await when(lambda: conversations.find("sk-instar-task").busy)
+        await asyncio.sleep(0.2)  # four times the silence that ends an episode
+        assert written(tmp_path) == []
+        finish = asyncio.ensure_future(post(f"{url}/s/sk-instar-task/instar/finish", {"score": 0.5}))
+        await when(lambda: conversations._open["task"].closing)
+        go.set()
+        assert (await finish)[1] == {"episode": "run/agent/task/0", "turns": 1}
+        assert (await call).choices[0].message.content == "you said Hi"
+        watching.cancel()
+    [trajectory] = written(tmp_path)
+    assert (trajectory.score, len(trajectory.turns)) == (0.5, 1)
+
+
+async def test_a_proxy_that_was_killed_goes_on_with_the_episode_and_with_its_luck(tmp_path: Path) -> None:
+    """What a kill leaves is the journal as it was: it is copied while the first proxy lives."""
+
+    async def ask(url: str, word: str) -> None:
+        async with client(url) as openai_:
+            await openai_.chat.completions.create(model="m", messages=user(word))
+
+    models = Scripted(echo), Scripted(echo), Scripted(echo)
+    async with serving(tmp_path / "a", models[0]) as (url, _):
+        await ask(url, "same")
+        await ask(url, "same")
+        shutil.copytree(tmp_path / "a", tmp_path / "b")
+        await ask(url, "same")
+    async with serving(tmp_path / "b", models[1]) as (url, _):
+        await ask(url, "same")
+    [whole], [resumed] = written(tmp_path / "a"), written(tmp_path / "b")
+    assert resumed.id == whole.id == "run/agent/task/0"
+    assert [call.digest for call in resumed.all_calls] == [call.digest for call in whole.all_calls]
+    assert [request.seed for request in models[0].asked][2] == models[1].asked[0].seed
+    assert len(resumed.turns) == 3
+    async with serving(tmp_path / "b", models[2]) as (url, _):
+        await ask(url, "next")
+    assert [trajectory.id for trajectory in written(tmp_path / "b")] == ["run/agent/task/0", "run/agent/task/1"]
+
+
+async def test_an_episode_that_a_kill_cut_off_and_nobody_goes_on_with_ends_with_the_next_proxy(tmp_path: Path) -> None:
+    async with serving(tmp_path / "a", echo) as (url, _), client(url) as openai_:
+        await openai_.chat.completions.create(model="m", messages=user("Hi"))
+        shutil.copytree(tmp_path / "a", tmp_path / "b")
+    with Journal(tmp_path / "b") as journal:
+        await Conversations(journal, Scripted(echo)).close()
+    [trajectory] = written(tmp_path / "b")
+    assert (trajectory.goal, len(trajectory.turns), trajectory.status) == ("Hi", 1, "truncated")
+
+
+def test_names_are_what_the_user_chose_and_never_a_key_that_may_be_a_secret() -> None:
+    assert name_of("sk-instar-task7") == "task7"
+    names = {name_of(f"sk-instar-{odd}") for odd in ("a/b", "a_b", "a b", "x" * 100, "x" * 101)}
+    assert len(names) == 5
+    assert all(re.fullmatch(r"[A-Za-z0-9_.-]{1,73}", name) for name in names)
+    assert re.fullmatch(r"key-[0-9a-f]{12}", name_of("sk-proj-verysecret"))
+    with pytest.raises(Refusal, match="has no name"):
+        name_of("sk-instar-")
+
+
+def held(folder: Path) -> bytes:
+    """All that lies in `folder`."""
+    return b"".join(file.read_bytes() for file in folder.iterdir())
+
+
+async def test_a_secret_key_is_nowhere_in_the_journal(tmp_path: Path) -> None:
+    secret = "sk-proj-51a8c9e2f7"
+    async with serving(tmp_path, echo) as (url, _), client(url, secret) as openai_:
+        await openai_.chat.completions.create(model="m", messages=user("Hi"))
+    [trajectory] = written(tmp_path)
+    assert trajectory.task.startswith("key-")
+    assert secret.encode() not in held(tmp_path)
+
+
+async def test_a_key_in_the_path_serves_agents_that_cannot_set_one(tmp_path: Path) -> None:
+    async with serving(tmp_path, echo) as (url, _):
+        status, body = await post(f"{url}/s/sk-instar-by-path/v1/chat/completions", {"messages": user("Hi")})
+        assert (status, body["choices"][0]["message"]["content"]) == (200, "you said Hi")
+        status, body = await post(f"{url}/v1/chat/completions", {"messages": user("Hi")})
+        assert (status, body["error"]["code"]) == (401, "invalid_api_key")
+        status, body = await post(f"{url}/s/sk-instar-x/instar/act", {"action": "go"})
+        assert (status, body["error"]["code"]) == (404, "no_world")
+    assert [trajectory.task for trajectory in written(tmp_path)] == ["by-path"]
