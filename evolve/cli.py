@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from evolve.cli_look import Json, RunArg, add_to, as_json, stop
+from evolve.cli_proxy import proxy
 
 app = typer.Typer(
     name="instar",
@@ -190,6 +191,7 @@ def report(
 
 
 add_to(app)
+app.command()(proxy)
 
 
 def _model(model: str | None, gguf: Path | None) -> str | None:
