@@ -6,7 +6,23 @@ _check_sisters(__name__, __file__)
 
 from envs.benchmark import Benchmark, Evaluator, Policy  # noqa: E402
 from envs.env import Env, EnvFault  # noqa: E402
+from envs.lease import ContainerLease, FolderLease, LeaseError, ProcessLease  # noqa: E402
 from envs.split import fixed  # noqa: E402
 from envs.task import Observation, Step, Task, Tool  # noqa: E402
 
-__all__ = ["Benchmark", "Env", "EnvFault", "Evaluator", "Observation", "Policy", "Step", "Task", "Tool", "fixed"]
+__all__ = [
+    "Benchmark",
+    "ContainerLease",
+    "Env",
+    "EnvFault",
+    "Evaluator",
+    "FolderLease",
+    "LeaseError",
+    "Observation",
+    "Policy",
+    "ProcessLease",
+    "Step",
+    "Task",
+    "Tool",
+    "fixed",
+]

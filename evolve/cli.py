@@ -13,8 +13,11 @@ from typing import Annotated, Any
 
 import typer
 
+from evolve.cli_clean import clean
 from evolve.cli_look import Json, RunArg, add_to, as_json, stop
 from evolve.cli_proxy import proxy
+from evolve.cli_stats import add_to as add_stats
+from evolve.cli_traces import add_to as add_traces
 
 app = typer.Typer(
     name="instar",
@@ -157,24 +160,6 @@ def evolve(
 
 
 @app.command()
-def compare(
-    a: Annotated[Path, typer.Argument(help="The baseline's run folder.")],
-    b: Annotated[Path, typer.Argument(help="The candidate's run folder.")],
-    json: Json = False,
-) -> None:  # fmt: skip
-    """Compare two runs, paired by task and episode."""
-    from evolve.pairing import differences
-    from evolve.session import compare_runs
-
-    found, differ = compare_runs(str(a), str(b)), differences(str(a), str(b))
-    if json:
-        typer.echo(as_json(found, differs_in=differ))
-        return
-    typer.echo(f"{b} (candidate) against {a} (baseline): {found.summary()}")
-    typer.echo(f"differs in: {', '.join(differ) or 'nothing that the runs wrote down'}")
-
-
-@app.command()
 def report(
     run: RunArg,
     out: Annotated[
@@ -191,6 +176,9 @@ def report(
 
 
 add_to(app)
+add_stats(app)
+add_traces(app)
+app.command()(clean)
 app.command()(proxy)
 
 
