@@ -1,0 +1,69 @@
+"""A run that was played elsewhere becomes a run folder like any other, whole or not at all.
+
+It is written into a folder of its own beside the target and takes the target's name only when all of it is there, so a
+broken file leaves nothing behind. What it never says about, such as the files of its world, no report can show.
+"""
+
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from evolve.traces.trace import TraceFault
+from harness.journal import Journal
+from harness.trajectory import Trajectory
+
+
+class Imported:
+    """The journal of a run that is being brought in; counts what it was given."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._tries: Counter[str] = Counter()
+        self.events = 0
+
+    @property
+    def trajectories(self) -> int:
+        """How many episodes there are; one that was given twice counts once."""
+        return len(self._tries)
+
+    def put(self, trajectory: Trajectory) -> None:
+        """Write an episode down as if it had been played; one with the same id takes the place of an earlier one."""
+        key, attempt = trajectory.id, self._tries[trajectory.id]
+        self._tries[key] += 1
+        self._journal.append("start", {"attempt": attempt}, key)
+        for turn in trajectory.turns:
+            self._journal.step(key, attempt, turn)
+        self._journal.finish(trajectory, attempt)
+
+    def event(self, kind: str, body: dict[str, Any], key: str = "") -> None:
+        """Write down anything else that the run knew."""
+        self._journal.append(kind, body, key)
+        self.events += 1
+
+
+@contextmanager
+def new_run(folder: Path) -> Iterator[Imported]:
+    """A new run in `folder`, which gets its name when the block ends well. Raises TraceFault or JournalError."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise TraceFault(f"{folder}: is there already. Cure: name a new folder with --out")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    part = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        with Journal(part) as journal:
+            yield Imported(journal)
+        part.chmod(0o777 & ~_umask())
+        os.replace(part, folder)
+    except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
+        raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

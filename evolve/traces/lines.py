@@ -1,0 +1,112 @@
+"""Our own format, JSONL: all that a run knows, one line a trajectory, for other machines, other tools and other years.
+
+The first line says what the file is, in which format, and what the run was (its plan); after it each line is one
+trajectory in full, or one of the other events of the run (rounds, verdicts, results), in order. A reader refuses a
+newer format, and reads nothing of a file in which any line is broken. A name that ends in `.gz` is compressed.
+"""
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from pydantic import ValidationError
+
+import harness
+from evolve.traces.imported import Imported
+from evolve.traces.trace import Trace, TraceFault, run_id
+from harness.journal import Event
+from harness.trajectory import Trajectory
+
+FORMAT = 1
+KIND = "trajectories"
+
+
+def header(plan: dict[str, Any]) -> str:
+    """The first line of a file."""
+    told = {"instar": KIND, "format": FORMAT, "version": harness.__version__, "run": run_id(plan), "plan": plan}
+    return json.dumps(told)
+
+
+def line(one: Trace | Event) -> str:
+    """The line of a trajectory or of another event; the plan has none, since the header holds it."""
+    if isinstance(one, Trace):
+        told: dict[str, Any] = {"at": one.at, "turned": one.turned}
+        return json.dumps({"trajectory": one.trajectory.model_dump(mode="json"), **told})
+    return json.dumps({"event": one.kind, "key": one.key, "at": one.at, "body": one.body})
+
+
+def opened(path: Path) -> IO[str]:
+    """The text of `path`, which may be compressed."""
+    if path.suffix == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8")
+    return path.open(encoding="utf-8")
+
+
+def numbered(path: Path) -> Iterator[tuple[int, str]]:
+    """The lines of `path` that hold something, counted from 1. Raises TraceFault or OSError."""
+    number = 0
+    try:
+        with opened(path) as file:
+            for number, text in enumerate(file, 1):
+                if text.strip():
+                    yield number, text
+    except (EOFError, zlib.error, gzip.BadGzipFile, UnicodeDecodeError) as error:
+        raise broken(path, number + 1, f"the file is cut off or damaged ({error})") from error
+
+
+def parsed(path: Path, number: int, text: str) -> dict[str, Any]:
+    """A line as an object. Raises TraceFault."""
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise broken(path, number, f"not JSON ({error})") from error
+    if not isinstance(value, dict):
+        raise broken(path, number, "not a JSON object")
+    return value
+
+
+def broken(path: Path, number: int, what: str) -> TraceFault:
+    """The error about one line."""
+    return TraceFault(f"{path}, line {number}: {what}. Nothing was imported. Cure: mend the line, or export again")
+
+
+def check_header(path: Path, told: dict[str, Any]) -> None:
+    """Raises TraceFault unless `told` begins a file that this version reads."""
+    kind, version = told.get("instar"), told.get("format")
+    if kind != KIND or not isinstance(version, int):
+        raise TraceFault(
+            f"{path}, line 1: neither a header of instar's trajectories nor OTLP/JSON spans. Cure: import what "
+            "`instar export --to jsonl` or `--to otlp` wrote"
+        )
+    if version > FORMAT:
+        raise TraceFault(f"{path}: format {version} is newer than this instar reads ({FORMAT}). Cure: update instar")
+
+
+def load(path: Path, run: Imported) -> None:
+    """Bring the trajectories and events of `path` into `run`. Raises TraceFault, JournalError or OSError."""
+    lines = numbered(path)
+    number, text = next(lines, (1, "{}"))
+    told = parsed(path, number, text)
+    check_header(path, told)
+    if told.get("plan"):
+        run.event("plan", told["plan"])
+    for number, text in lines:
+        one = parsed(path, number, text)
+        if "trajectory" in one:
+            try:
+                run.put(Trajectory.model_validate(one["trajectory"]))
+            except ValidationError as error:
+                raise broken(path, number, f"no trajectory ({_first(error)})") from error
+        elif isinstance(one.get("event"), str) and isinstance(one.get("body"), dict):
+            run.event(one["event"], one["body"], str(one.get("key", "")))
+        else:
+            raise broken(path, number, "neither a trajectory nor an event")
+
+
+def _first(error: ValidationError) -> str:
+    """The first thing that is wrong, where and why, without the value."""
+    found = error.errors(include_url=False, include_input=False)[0]
+    return f"{'.'.join(map(str, found['loc'])) or 'whole'}: {found['msg']}"
