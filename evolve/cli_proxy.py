@@ -55,6 +55,7 @@ def proxy(
     from evolve.setup import Setup
     from harness.folder import Harness
     from harness.proxy.conversation import NO_WORLD
+    from harness.proxy.server import check_host
 
     options = _options(option or []) | {
         name: value for name, value in (("api_base", api_base), ("api_key_env", api_key_env)) if value is not None
@@ -62,25 +63,28 @@ def proxy(
     limit = Budget.parse(budget or "")
     setup = Setup(Harness.from_files({"harness.toml": _HARNESS}), NO_WORLD, model, options, seed, concurrency=4)
     setup.check_price(limit.dollars)
+    token = _token(token_env)
+    check_host(host, token)
     answering = setup.connect()  # a wrong name or a missing file is an error before anything is written
-    where = {"host": host, "port": port, "token": _token(token_env)}
-    asyncio.run(_serve(setup, answering, limit, out, where, idle, max_tokens, _teller(json)))
+    plan = setup.plan("proxy", NO_WORLD, (), split="proxy", budget=budget)
+    where = {"host": host, "port": port, "token": token}
+    asyncio.run(_serve(setup, plan, answering, limit, out, where, idle, max_tokens, _teller(json)))
 
 
 async def _serve(
-    setup: "Setup", model: "Model", limit: "Budget", out: Path | None, where: dict[str, Any], idle: float,
-    max_tokens: int, tell: "Callable[[dict[str, Any], str], None]",
+    setup: "Setup", plan: dict[str, Any], model: "Model", limit: "Budget", out: Path | None, where: dict[str, Any],
+    idle: float, max_tokens: int, tell: "Callable[[dict[str, Any], str], None]",
 ) -> None:  # fmt: skip
     from evolve.purse import Purse
     from evolve.setup import digest
     from harness.journal import Journal
-    from harness.proxy.conversation import NO_WORLD, Conversations
+    from harness.proxy.conversation import Conversations
     from harness.proxy.server import Proxy
     from harness.proxy.wire_in import Defaults
 
-    plan = setup.plan("proxy", NO_WORLD, ())
+    shaping = {key: value for key, value in plan.items() if key != "budget"}  # more money is no other run
     try:
-        with Journal(out or Path("runs") / f"proxy-{digest(plan)[:8]}") as journal:
+        with Journal(out or Path("runs") / f"proxy-{digest(shaping)[:8]}") as journal:
             _claim(journal, plan)
             purse = Purse(limit)
             purse.spent_in(journal)
@@ -128,7 +132,7 @@ def _claim(journal: "Journal", plan: dict[str, Any]) -> None:
     if known is None:
         journal.append("plan", plan | {"files": {}})
         return
-    different = [key for key, value in now.items() if known.body.get(key) != value]
+    different = [key for key, value in now.items() if known.body.get(key) != value and key != "budget"]
     if different:
         raise JournalError(
             f"{journal.folder}: holds another run (it differs in {', '.join(different)}). "

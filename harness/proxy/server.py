@@ -99,11 +99,7 @@ class Proxy:
         self, sessions: Sessions, *, names: Iterable[str] = (), host: str = "127.0.0.1", port: int = 0,
         token: str | None = None, patience: float = 10.0,
     ) -> None:  # fmt: skip
-        if host not in LOCAL and token is None:
-            raise ValueError(
-                f"the proxy would be open to everybody who can reach {host}, and spend your money. Cure: --token-env "
-                "NAME, a variable with a secret that clients append to their keys, or leave --host out"
-            )
+        check_host(host, token)
         self.sessions, self.names, self.host, self.port = sessions, list(names), host, port
         self._token, self._patience = token, patience
         self._calls: WeakKeyDictionary[Session, Calls] = WeakKeyDictionary()
@@ -120,8 +116,8 @@ class Proxy:
         from aiohttp import web
 
         @web.middleware
-        async def guard(http: web.Request, handler: Any) -> web.StreamResponse:
-            return await self._guard(http, handler)
+        async def guard(request: web.Request, handler: Any) -> web.StreamResponse:
+            return await self._guard(request, handler)
 
         app = web.Application(client_max_size=MOST, middlewares=[guard])
         for prefix in ("", "/s/{key}"):
@@ -344,6 +340,15 @@ class Proxy:
             raise bad("reason must be a text", "reason")
         score = None if score is None else float(score)
         return web.json_response(await self._calls_of(session).do(session.finish(score, reason)))
+
+
+def check_host(host: str, token: str | None) -> None:
+    """Raise ValueError where everybody could ask, and spend the user's money."""
+    if host not in LOCAL and token is None:
+        raise ValueError(
+            f"the proxy would be open to everybody who can reach {host}, and spend your money. Cure: --token-env "
+            "NAME, a variable with a secret that clients append to their keys, or leave --host out"
+        )
 
 
 class Rooms:
