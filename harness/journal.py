@@ -1,49 +1,33 @@
 """One append-only journal per run: the only precious thing a run leaves behind.
 
-Every event is durable when `append` returns (SQLite, WAL: a killed process loses nothing that was appended),
-nothing is ever changed or deleted (the database refuses it), and resume, caches, reports and exports only read.
-Long texts are stored once, compressed, under the hash of their content. So is each link of a conversation, after the
-link before it: a conversation that only grows costs what is new, not all of it again at each call.
+Every event is durable when `append` returns (`harness/database.py` says against what), nothing is ever changed or
+deleted (the database refuses it), and resume, caches, reports and exports only read.
+
+An event costs the same whether it is the first or the millionth, in time and in memory. Readers never hold the journal
+up and it never holds them up: they read a page at a time what had been committed when the reading began.
 """
 
-import fcntl
 import hashlib
 import json
 import os
-import sqlite3
 import time
-import zlib
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from harness.trajectory import Trajectory
+from harness.database import FILE as FILE
+from harness.database import FORMAT as FORMAT
+from harness.database import Database, Writing
+from harness.database import JournalError as JournalError
+from harness.finished import Finished
+from harness.texts import TextMissing, Texts, as_json
+from harness.trajectory import Trajectory, Turn
 
-FORMAT = 1
-FILE = "journal.db"
-_LONG = 200  # characters above which a text is worth its own row
-_CHAINS = ("messages", "tools")  # lists that begin as an earlier one did
-_KEPT = 64  # chains that a reader remembers, to read the next one from where it differs
-_SCHEMA = """
-CREATE TABLE meta (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE events (
-  seq INTEGER PRIMARY KEY, at REAL NOT NULL, kind TEXT NOT NULL, key TEXT NOT NULL, body TEXT NOT NULL
-);
-CREATE INDEX events_by_kind ON events (kind, key);
-CREATE TABLE texts (hash TEXT PRIMARY KEY, data BLOB NOT NULL) WITHOUT ROWID;
-CREATE TRIGGER events_stay BEFORE UPDATE ON events BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;
-CREATE TRIGGER events_last BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;
-CREATE TRIGGER events_once BEFORE INSERT ON events WHEN EXISTS (SELECT 1 FROM events WHERE seq = NEW.seq)
-  BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;
-CREATE TRIGGER texts_stay BEFORE UPDATE ON texts BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;
-CREATE TRIGGER texts_last BEFORE DELETE ON texts BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;
-"""
-
-
-class JournalError(Exception):
-    """The journal cannot be opened or written; the message names the file and the cure."""
+_PAGE = 256  # events that a reader takes at once
+_CHANCE = ("seconds", "started", "at", "cached", "faults")  # what may differ between equal runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,72 +46,51 @@ class Journal:
 
     def __init__(self, folder: str | os.PathLike[str], *, readonly: bool = False) -> None:
         self.folder = Path(folder)
-        self.path = self.folder / FILE
-        self._lock: int | None = None
-        self._stored: set[str] = set()
-        self._chains: dict[str, list[Any]] = {}
-        if readonly:
-            if not self.path.is_file():
-                raise JournalError(
-                    f"{self.folder}: no run here ({FILE} is missing). Cure: name the folder that a run printed"
-                )
-        else:
+        self._data = Database(self.folder, readonly=readonly)
+        self.path = self._data.path
+        self._db = self._data.connection
+        self._texts = Texts(self._db)
+        self._derives = self._data.format == FORMAT or not readonly
+        if self._data.format < FORMAT and not readonly:
             try:
-                self.folder.mkdir(parents=True, exist_ok=True)
-                self._take_lock()
-            except OSError as error:
-                raise JournalError(
-                    f"{self.folder}: cannot be written: {error.strerror}. Cure: choose another folder with --out"
-                ) from error
-        try:
-            self._db = self._connect(readonly)
-            self._open(readonly)
-        except BaseException:
-            self.close()
-            raise
+                self._upgrade()
+            except BaseException:
+                self.close()
+                raise
 
     def append(self, kind: str, body: dict[str, Any], key: str = "") -> int:
         """Add one event and return its number; when this returns the event survives a kill."""
-        with self._faults():
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                text = json.dumps(self._fold(body), ensure_ascii=True, separators=(",", ":"))
-                row = self._db.execute(
-                    "INSERT INTO events (at, kind, key, body) VALUES (?, ?, ?, ?)", (time.time(), kind, key, text)
-                )
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                self._stored.clear()
-                raise
-        return int(row.lastrowid or 0)
+        with self._writing():
+            return self._insert(kind, self._texts.fold(body), key)
+
+    def step(self, key: str, attempt: int, turn: Turn) -> int:
+        """Add a `step` event: the next turn of this try at episode `key`. What was said before costs nothing again."""
+        with self._writing():
+            return self._insert("step", {"attempt": attempt, "turn": self._texts.fold_turn(key, turn)}, key)
+
+    def finish(self, trajectory: Trajectory, attempt: int) -> int:
+        """Add an `episode` event: the end of an episode whose turns were written as `step` events of this attempt."""
+        body = trajectory.model_dump(mode="json", exclude={"turns"}) | {"attempt": attempt}
+        stray = self.stray(trajectory.id, attempt) - trajectory.lost.calls if attempt else 0
+        row = Finished.of(trajectory, max(0, stray)).text()
+        with self._writing():
+            seq = self._insert("episode", self._texts.fold(body), trajectory.id)
+            self._db.execute("INSERT INTO finished VALUES (?, ?)", (seq, row))
+        self._texts.ended(trajectory.id)
+        return seq
 
     def events(self, kind: str | None = None, key: str | None = None, after: int = 0) -> Iterator[Event]:
-        """Events in order, of one kind and key if given, without loading them all at once."""
-        query = "SELECT seq, at, kind, key, body FROM events WHERE seq > ?"
-        limits: list[Any] = [after]
-        if kind is not None:
-            query += " AND kind = ?"
-            limits.append(kind)
-        if key is not None:
-            query += " AND key = ?"
-            limits.append(key)
-        with self._faults():
-            for seq, at, name, label, body in self._db.execute(query + " ORDER BY seq", limits):
-                yield Event(seq, at, name, label, self._unfold(json.loads(body)))
+        """Events in order, of one kind and key if given, that there are now; never all of them in memory at once."""
+        for seq, at, name, label, body in self._rows(kind, key, after):
+            yield Event(seq, at, name, label, self._unfold(json.loads(body)))
 
     def last(self, kind: str, key: str = "") -> Event | None:
         """The newest event of `kind` and `key`."""
-        with self._faults():
-            row = self._db.execute(
-                "SELECT seq, at, kind, key, body FROM events WHERE kind = ? AND key = ? ORDER BY seq DESC LIMIT 1",
-                (kind, key),
-            ).fetchone()
-        if row is None:
-            return None
-        seq, at, name, label, body = row
-        return Event(seq, at, name, label, self._unfold(json.loads(body)))
+        return self._one("kind = ? AND key = ?", kind, key)
+
+    def newest(self, kinds: Sequence[str]) -> Event | None:
+        """The newest event of any of these kinds."""
+        return self._one(f"+kind IN ({','.join('?' * len(kinds))})", *kinds)
 
     def trajectory(self, key: str) -> Trajectory | None:
         """The finished episode `key`, or None when it never finished."""
@@ -139,21 +102,88 @@ class Journal:
         for event in self.events("episode"):
             yield self._assemble(event)
 
+    def ended(self, key: str) -> Finished | None:
+        """The row of the finished episode `key`, without reading its turns; None when it never finished."""
+        with self._data.faults():
+            found = self._db.execute(
+                "SELECT seq FROM events WHERE kind = 'episode' AND key = ? ORDER BY seq DESC LIMIT 1", (key,)
+            ).fetchone()
+            if found is None:
+                return None
+            row = self._data.select("SELECT row FROM finished WHERE seq = ?", found) if self._derives else []
+        return Finished.parse(row[0][0]) if row else self._derive(found[0])
+
+    def finished(self, prefix: str | tuple[str, ...] = "") -> Iterator[Finished]:
+        """The rows of all finished episodes whose key begins so, in order of finishing; of a repeated one, each."""
+        numbers = self._numbers("episode")
+        for page in _pages(numbers):
+            known = {}
+            if self._derives:
+                query = "SELECT seq, row FROM finished WHERE seq BETWEEN ? AND ?"
+                known = dict(self._data.select(query, (page[0], page[-1])))
+            for seq in page:
+                row = Finished.parse(known[seq]) if seq in known else self._derive(seq)
+                if row.id.startswith(prefix):
+                    yield row
+
+    def unfinished(self) -> dict[str, int]:
+        """Keys of episodes that began and did not end, with the number of their tries."""
+        query = """SELECT key, count(*) FROM events WHERE kind = 'start' GROUP BY key
+            HAVING NOT EXISTS (SELECT 1 FROM events AS e WHERE e.kind = 'episode' AND e.key = events.key)"""
+        with self._data.faults():
+            return dict(self._db.execute(query).fetchall())
+
+    def calls(self, key: str) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The attempt and the call, in order, of all calls of all tries at `key`; without what was sent to the model.
+
+        In each try, calls of turns come first and those that no action followed come last.
+        """
+        for kind in ("step", "lost", "episode"):
+            for _, _, _, _, text in self._rows(kind, key):
+                body = json.loads(text)
+                for call in _calls(kind, body):
+                    yield body["attempt"], self._unfold(_unsent(call))
+
+    def stray(self, key: str, final: int | None = None) -> int:
+        """Calls that tries at `key` had paid for and the `final` one did not use (None: none was final)."""
+        used: set[str] = set()
+        paid: dict[str, None] = {}
+        for attempt, call in self.calls(key):
+            if attempt == final:
+                used.add(call.get("digest", ""))
+            elif not call.get("cached"):
+                paid[call.get("digest", "")] = None
+        return sum(digest not in used for digest in paid)
+
+    def answer(self, digest: str) -> dict[str, Any] | None:
+        """The call that first got the answer to this request, without what was sent; None: nobody has asked.
+
+        Only for digests whose answers serve all episodes (`serves_all`).
+        """
+        if not self._derives:
+            return None
+        with self._data.faults():
+            query = "SELECT kind, body FROM events WHERE seq = (SELECT seq FROM answers WHERE hash = ?)"
+            found = self._db.execute(query, (_short(digest),)).fetchone()
+        if found is not None:
+            for call in _calls(found[0], json.loads(found[1])):
+                if call.get("digest") == digest:
+                    return dict(self._unfold(_unsent(call)))
+        return None
+
     def digest(self) -> str:
         """Hash of what came out, free of times, tries, gaps since filled, and caching: equal for equal runs."""
         rows = {t.id: _hash(t.model_dump(mode="json", exclude={"lost"})) for t in self.trajectories()}
-        for event in self.events():
-            if event.kind not in ("start", "step", "lost", "episode"):
-                rows[f"{event.kind}:{event.key}"] = _hash(event.body)
+        with self._data.faults():
+            kinds = [kind for (kind,) in self._db.execute("SELECT DISTINCT kind FROM events").fetchall()]
+        for kind in kinds:
+            if kind not in ("start", "step", "lost", "episode"):
+                rows |= {f"{kind}:{event.key}": _hash(event.body) for event in self.events(kind)}
         return _hash(rows)
 
     def close(self) -> None:
         """Close the database and release the folder; idempotent."""
-        if hasattr(self, "_db"):
-            self._db.close()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        self._data.close()
 
     def __enter__(self) -> Self:
         return self
@@ -163,10 +193,56 @@ class Journal:
     ) -> None:
         self.close()
 
-    def finish(self, trajectory: Trajectory, attempt: int) -> None:
-        """Write down the end of an episode whose turns were written as `step` events of the same attempt."""
-        body = trajectory.model_dump(mode="json", exclude={"turns"}) | {"attempt": attempt}
-        self.append("episode", body, trajectory.id)
+    def _writing(self) -> Writing:
+        return self._data.writing(self._texts.forget)
+
+    def _insert(self, kind: str, folded: dict[str, Any], key: str) -> int:
+        row = self._db.execute(
+            "INSERT INTO events (at, kind, key, body) VALUES (?, ?, ?, ?)", (time.time(), kind, key, as_json(folded))
+        )
+        seq = int(row.lastrowid or 0)
+        self._index(seq, kind, folded)
+        return seq
+
+    def _index(self, seq: int, kind: str, body: Mapping[str, Any]) -> None:
+        for call in _calls(kind, body):
+            if serves_all(call.get("digest", "")):
+                self._db.execute("INSERT OR IGNORE INTO answers VALUES (?, ?)", (_short(call["digest"]), seq))
+
+    def _numbers(self, kind: str, key: str | None = None, after: int = 0) -> "array[int]":
+        """The numbers of all events of a kind, from the index alone."""
+        query = "SELECT seq FROM events INDEXED BY events_by_kind WHERE kind = ? AND seq > ?"
+        given: list[Any] = [kind, after]
+        if key is not None:
+            query += " AND key = ?"
+            given.append(key)
+        with self._data.faults():
+            return array("q", (seq for (seq,) in self._db.execute(f"{query} ORDER BY seq", given)))
+
+    def _rows(self, kind: str | None, key: str | None = None, after: int = 0) -> Iterator[tuple[Any, ...]]:
+        """Events as they are stored, a page at a time: between two pages nothing is held open."""
+        if kind is not None:
+            for page in _pages(self._numbers(kind, key, after)):
+                marks = ",".join("?" * len(page))
+                query = f"SELECT seq, at, kind, key, body FROM events WHERE seq IN ({marks}) ORDER BY seq"
+                yield from self._data.select(query, page)
+            return
+        top = self._data.select("SELECT max(seq) FROM events", ())[0][0] or 0
+        given = "" if key is None else "AND key = ?"
+        query = f"SELECT seq, at, kind, key, body FROM events WHERE seq > ? AND seq <= ? {given} ORDER BY seq LIMIT ?"
+        while after < top:
+            rows = self._data.select(query, (after, top, *(() if key is None else (key,)), _PAGE))
+            yield from rows
+            after = rows[-1][0] if rows else top
+
+    def _one(self, where: str, *given: Any) -> Event | None:
+        rows = self._data.select(
+            f"SELECT seq, at, kind, key, body FROM events WHERE {where} ORDER BY seq DESC LIMIT 1", given
+        )
+        if not rows:
+            return None
+        seq, at, kind, key, body = rows[0]
+        return Event(seq, at, kind, key, self._unfold(json.loads(body)))
 
     def _assemble(self, event: Event) -> Trajectory:
         body = dict(event.body)
@@ -174,134 +250,66 @@ class Journal:
         turns = [e.body["turn"] for e in self.events("step", event.key) if e.body["attempt"] == attempt]
         return Trajectory.model_validate({**body, "turns": turns})
 
-    def _take_lock(self) -> None:
-        self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(self._lock)
-            self._lock = None
-            raise JournalError(
-                f"{self.folder}: another process is writing this run. Cure: wait for it, or use another --out"
-            ) from error
+    def _derive(self, seq: int) -> Finished:
+        """The row of an episode that an older version wrote."""
+        event = self._one("seq = ?", seq)
+        assert event is not None
+        attempt, tries = event.body["attempt"], self._numbers("start", event.key)
+        trajectory = self._assemble(event)
+        stray = self.stray(event.key, attempt) - trajectory.lost.calls if len(tries) > 1 else 0
+        return Finished.of(trajectory, max(0, stray))
 
-    def _connect(self, readonly: bool) -> sqlite3.Connection:
-        how = "?mode=ro" if readonly else ""
-        if readonly and not os.access(self.folder, os.W_OK) and not Path(f"{self.path}-wal").exists():
-            how = "?immutable=1"  # an archive: SQLite could not make its shared memory there, and nobody writes
-        with self._faults():
-            return sqlite3.connect(
-                f"{self.path.resolve().as_uri()}{how}", uri=True, timeout=30, isolation_level=None,
-                check_same_thread=False,
-            )  # fmt: skip
-
-    def _open(self, readonly: bool) -> None:
-        with self._faults():
-            if not readonly:
-                self._db.execute("PRAGMA journal_mode = WAL")
-                self._db.execute("PRAGMA synchronous = NORMAL")
-                self._db.execute("BEGIN IMMEDIATE")
-                if not self._db.execute("SELECT 1 FROM sqlite_master").fetchone():  # empty, so it is a new one
-                    for statement in _SCHEMA.strip().split(";\n"):
-                        self._db.execute(statement)
-                    self._db.execute("INSERT INTO meta VALUES ('format', ?)", (str(FORMAT),))
-                self._db.execute("COMMIT")
-            row = self._db.execute("SELECT value FROM meta WHERE key = 'format'").fetchone()
-        if row is None or not str(row[0]).isdigit():
-            raise JournalError(f"{self.path}: not a journal of instar")
-        if int(row[0]) > FORMAT:
-            raise JournalError(
-                f"{self.path}: format {row[0]} is newer than this instar reads ({FORMAT}). Cure: update instar"
-            )
-
-    def _faults(self) -> "_Faults":
-        return _Faults(self.path)
-
-    def _fold(self, value: Any, name: str = "") -> Any:
-        if isinstance(value, str) and len(value) > _LONG:
-            return {"$text": self._keep(value.encode("utf-8", "surrogatepass"))}
-        if isinstance(value, dict):
-            return {key: self._fold(part, key) for key, part in value.items()}
-        if isinstance(value, (list, tuple)):
-            parts = [self._fold(part) for part in value]
-            return {"$chain": self._chain(parts)} if name in _CHAINS and parts else parts
-        return value
-
-    def _chain(self, parts: list[Any]) -> str:
-        """Keep each part with the name of what came before it; the name of the last one stands for all."""
-        head = ""
-        for part in parts:
-            head = self._keep(json.dumps([head, part], ensure_ascii=True, separators=(",", ":")).encode())
-        return head
-
-    def _keep(self, data: bytes) -> str:
-        name = hashlib.sha256(data).hexdigest()
-        if name not in self._stored:
-            self._db.execute("INSERT OR IGNORE INTO texts VALUES (?, ?)", (name, zlib.compress(data, 3)))
-            self._stored.add(name)
-        return name
+    def _upgrade(self) -> None:
+        """Go on with a journal of format 1: what is there stays as it is, what comes is written as format 2."""
+        with self._writing():
+            self._data.upgrade()
+            for kind in ("step", "lost", "episode"):
+                for seq, _, _, _, body in self._rows(kind):
+                    self._index(seq, kind, json.loads(body))
 
     def _unfold(self, value: Any) -> Any:
-        if isinstance(value, dict):
-            if set(value) == {"$text"}:
-                return self._kept(value["$text"]).decode("utf-8", "surrogatepass")
-            if set(value) == {"$chain"}:
-                return self._unchain(value["$chain"])
-            return {key: self._unfold(part) for key, part in value.items()}
-        return [self._unfold(part) for part in value] if isinstance(value, list) else value
-
-    def _unchain(self, name: str) -> list[Any]:
-        links, head = [], name
-        while head and head not in self._chains:
-            head, part = json.loads(self._kept(head))
-            links.append(part)
-        parts = [*self._chains.get(head, ()), *(self._unfold(part) for part in reversed(links))]
-        if len(self._chains) >= _KEPT:
-            self._chains.clear()
-        self._chains[name] = parts
-        return list(parts)
-
-    def _kept(self, name: str) -> bytes:
-        row = self._db.execute("SELECT data FROM texts WHERE hash = ?", (name,)).fetchone()
-        if row is None:
-            raise JournalError(f"{self.path}: damaged: the text {name} is missing. Cure: restore the file from a copy")
-        return zlib.decompress(row[0])
+        with self._data.faults():
+            try:
+                return self._texts.unfold(value)
+            except TextMissing as name:
+                raise JournalError(
+                    f"{self.path}: damaged: the text {name} is missing. Cure: restore the file from a copy"
+                ) from None
 
 
-class _Faults:
-    """Turns SQLite's errors into one clear JournalError."""
+def serves_all(digest: str) -> bool:
+    """Whether the answer to this request serves all episodes: its model gives equal requests equal answers."""
+    return bool(digest) and "#" not in digest.rpartition(":")[2]
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
 
-    def __enter__(self) -> None:
-        return None
+def _short(digest: str) -> int:
+    """A digest as the database holds it. Two with the same number are told apart by what is written."""
+    return int.from_bytes(hashlib.sha256(digest.encode()).digest()[:8], "big", signed=True)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if not isinstance(error, sqlite3.Error):
-            return
-        text = str(error)
-        if "full" in text:
-            cure = "the disk is full. Cure: free some space and give the same command again; what had finished is kept"
-        elif "disk I/O error" in text:
-            cure = (
-                "the disk did not take it: it broke, or a quota is used up. Cure: make room and give the command again"
-            )
-        elif "readonly" in text or "unable to open" in text:
-            cure = "the folder cannot be written. Cure: choose another folder with --out"
-        elif "not a database" in text or "malformed" in text or "no such table" in text:
-            cure = "not a journal of instar, or a damaged one. Cure: move it away or use another folder with --out"
-        else:
-            cure = "the journal failed"
-        raise JournalError(f"{self.path}: {cure} ({text})") from error
+
+def _calls(kind: str, body: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
+    """The calls of an event as they are stored."""
+    found: Iterable[dict[str, Any]] = ()
+    if kind == "step":
+        found = body["turn"].get("calls", ())
+    elif kind in ("lost", "episode"):
+        found = body.get("unfinished", ())
+    return found
+
+
+def _unsent(call: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: part for name, part in call.items() if name not in ("messages", "prompt", "tools")}
+
+
+def _pages(numbers: "array[int]") -> Iterator["array[int]"]:
+    for start in range(0, len(numbers), _PAGE):
+        yield numbers[start : start + _PAGE]
 
 
 def timeless(value: Any) -> Any:
-    """Plain data without what may differ between equal runs: times, durations, caching."""
+    """Plain data without what may differ between equal runs: times, durations, caching, tries of calls."""
     if isinstance(value, dict):
-        return {key: timeless(part) for key, part in value.items() if key not in ("seconds", "started", "at", "cached")}
+        return {key: timeless(part) for key, part in value.items() if key not in _CHANCE}
     return [timeless(part) for part in value] if isinstance(value, list) else value
 
 

@@ -60,19 +60,23 @@ def test_what_was_appended_is_read_back_in_order_by_kind_and_key(tmp_path: Path)
 def test_events_and_texts_can_neither_be_changed_nor_deleted_nor_replaced(tmp_path: Path) -> None:
     with Journal(tmp_path) as journal:
         journal.append("a", {"text": LONG})
+        journal.finish(trajectory(), 0)
     db = sqlite3.connect(tmp_path / FILE)
     for statement in (
         "UPDATE events SET body = '{}'",
         "DELETE FROM events",
         "INSERT OR REPLACE INTO events VALUES (1, 0, 'a', '', '{}')",
-        "UPDATE texts SET data = x'00'",
-        "DELETE FROM texts",
+        "UPDATE pieces SET data = x'00'",
+        "DELETE FROM pieces",
+        "INSERT OR REPLACE INTO pieces VALUES (1, x'00')",
+        "UPDATE finished SET row = '{}'",
+        "DELETE FROM finished",
     ):
         with pytest.raises(sqlite3.DatabaseError, match="append-only"):
             db.execute(statement)
     db.close()
     with Journal(tmp_path, readonly=True) as journal:
-        assert [e.body for e in journal.events()] == [{"text": LONG}]
+        assert [e.body for e in journal.events("a")] == [{"text": LONG}]
 
 
 def test_an_episode_is_read_back_whole_with_the_turns_of_its_last_try_only(tmp_path: Path) -> None:
@@ -91,7 +95,8 @@ def test_long_texts_are_stored_once_and_odd_ones_survive(tmp_path: Path) -> None
         "surrogate": "\ud800",
         "nul": "a\x00b",
         "breaks": "\r\n\u2028",
-        "nested": [{"deep": LONG}, [LONG]],
+        "nested": [{"deep": LONG * 2}, [LONG * 2]],
+        "a name of ours": {"$text": "1"},
         "nan": 1e400,
     }
     with Journal(tmp_path) as journal:
@@ -102,7 +107,7 @@ def test_long_texts_are_stored_once_and_odd_ones_survive(tmp_path: Path) -> None
         assert all(event.body == odd for event in journal.events())
         assert sum(1 for _ in journal.events()) == 51
     db = sqlite3.connect(tmp_path / FILE)
-    assert db.execute("SELECT count(*) FROM texts").fetchone() == (1,)
+    assert db.execute("SELECT count(*) FROM pieces").fetchone() == (1,)
     db.close()
 
 
