@@ -11,6 +11,7 @@ WANT := $(shell cksum < pyproject.toml | cut -d' ' -f1)
 MADE := .venv/made-$(HERE)
 READY := .venv/ready-$(HERE)-$(WANT)
 LITELLM := .venv/litellm-$(HERE)-$(WANT)
+TRACES := .venv/traces-$(HERE)-$(WANT)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 # What `make evolve` takes: make evolve MODEL=openai/NAME API_BASE=http://127.0.0.1:8000/v1 BUDGET=2usd ...
@@ -28,7 +29,7 @@ FLAGS = $(call flag,RECIPE,--recipe) $(call flag,BUDGET,--budget) $(call flag,MO
 # openai/ and local models need nothing more; any other PROVIDER/NAME goes through litellm
 PROVIDERS := $(strip $(foreach spec,$(firstword $(MODEL)) $(firstword $(PROPOSER)),$(if $(findstring /,$(spec)),$(filter-out openai/% gguf:% scripted:%,$(spec)))))
 
-.PHONY: evolve test lint bench setup litellm clean
+.PHONY: evolve test lint bench setup litellm test-traces clean
 .DELETE_ON_ERROR:
 
 evolve: $(READY) $(if $(PROVIDERS),$(LITELLM))  ## evolve an agent, print the evidence and write it down
@@ -50,6 +51,9 @@ setup: $(READY)  ## only set up
 
 litellm: $(LITELLM)  ## set up, with the litellm extra
 
+test-traces: $(TRACES)  ## set up, with the otel and mlflow extras, and pass the tests that need them
+	$(BIN)/python -m pytest tests/evolve/test_traces_otlp.py tests/evolve/test_traces_mlflow.py tests/evolve/test_traces_spans.py $(ARGS)
+
 clean:  ## remove what can be made again; runs/ stays
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -67,4 +71,8 @@ $(READY): $(MADE)
 
 $(LITELLM): $(READY)
 	@$(PIP) -e '.[dev,litellm]'
+	@touch $@
+
+$(TRACES): $(READY)
+	@$(PIP) -e '.[dev,otel,mlflow]'
 	@touch $@
