@@ -9,11 +9,12 @@ import hashlib
 import os
 import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evolve import chart, wording
-from evolve.report import ReportData, read_report
+from evolve.report import ReportData, endings, read_report
 from evolve.transcripts import PROMPT, choose
 from harness.journal import JournalError
 from harness.trajectory import Call
@@ -22,20 +23,27 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 NAME = "report.html"
+LISTED = 500  # rows of one table: a browser that must lay out a hundred thousand shows nothing
 _HOME = Path(__file__).parent / "templates"
 #: Control characters, marks that reorder or hide text, lone surrogates. Tab and newline stay.
 _HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]")
 
 
-def write(run: str | os.PathLike[str], out: str | os.PathLike[str] | None = None, *, everything: bool = False) -> Path:
-    """Write the page about `run` to `out` (its report.html if None) and return its path. Raises JournalError."""
-    text = page(read_report(run), everything=everything)
-    path = Path(out) if out is not None else Path(run) / NAME
+def write(
+    run: str | os.PathLike[str] | ReportData, out: str | os.PathLike[str] | None = None, *, everything: bool = False
+) -> Path:
+    """Write the page about `run` to `out` (its report.html if None) and return its path. Raises JournalError.
+
+    `everything` puts all rows and all transcripts into it; they are read one at a time.
+    """
+    data = run if isinstance(run, ReportData) else read_report(run)
+    path = Path(out) if out is not None else data.folder / NAME
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            part.write_text(text, encoding="utf-8")
+            with part.open("w", encoding="utf-8") as file:
+                file.writelines(_parts(data, everything))
             os.replace(part, path)
         finally:
             part.unlink(missing_ok=True)
@@ -48,18 +56,23 @@ def write(run: str | os.PathLike[str], out: str | os.PathLike[str] | None = None
 
 def page(data: ReportData, *, everything: bool = False) -> str:
     """The page as text; the same run gives the same text."""
+    return "".join(_parts(data, everything))
+
+
+def _parts(data: ReportData, everything: bool) -> Iterator[str]:
     env = _environment()
     transcripts = choose(data, everything=everything)
-    shown = {trajectory.id for trajectory in transcripts.chosen}
-    recalled = {item for trajectory in transcripts.chosen for item in trajectory.retrieved}
+    shown = {row.id for row in transcripts.chosen}
+    recalled = {item for row in transcripts.chosen for item in row.recalled}
     known = data.memory.items if data.memory else {}
     script = (_HOME / "script.js").read_text(encoding="utf-8").strip()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return env.get_template("page.html.j2").render(
+    yield from env.get_template("page.html.j2").generate(
         data=data, plan=data.plan, words=wording, transcripts=transcripts, shown=shown, rows=data.episodes.rows,
         glossary=[known[id] for id in sorted(recalled) if id in known], everything=everything, curve=_curve(data),
-        anchor=anchor, cut=cut, said=_said, result_of=_results(data), script=_markup(script),
+        anchor=anchor, cut=cut, endings=endings, said=_said, result_of=_results(data), script=_markup(script),
         style=_markup((_HOME / "style.css").read_text(encoding="utf-8").strip()), script_hash=digest,
+        most=None if everything else LISTED,
     )  # fmt: skip
 
 

@@ -5,18 +5,20 @@ wrote down. Only what an unfinished run has not yet summed up is summed here, an
 """
 
 import os
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from envs.benchmark import Evaluator, solves
 from evolve.changes import Changes, read_changes
-from evolve.episodes import Episodes, Row, read_episodes, row_scores
+from evolve.episodes import Episodes, natural, order, read_episodes, row_scores
 from evolve.evolver import Outcome
 from evolve.recollection import Recollection, read_recollection
 from evolve.spending import Spending, read_spending
 from evolve.stats import TIE, Mean, PassRates, mean_interval
+from harness.finished import Finished
 from harness.journal import Journal, JournalError
 
 Result = Literal["won", "lost", "tied", "gap", "alone"]
@@ -54,9 +56,19 @@ class Pair:
     task: str
     number: int
     goal: str
-    evolved: Row | None
-    control: Row | None
+    evolved: Finished | None
+    control: Finished | None
     result: Result
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How often episodes of one part of the run ended for one reason."""
+
+    times: int
+    phase: str
+    arms: tuple[str, ...]
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -91,12 +103,12 @@ class ReportData:
         return self.plan.get("command") == "evolve"
 
     @property
-    def gaps(self) -> list[Row]:
+    def gaps(self) -> list[Finished]:
         """Episodes that the infrastructure lost."""
         return [row for row in self.episodes.rows.values() if row.status == "gap"]
 
     @property
-    def truncated(self) -> list[Row]:
+    def truncated(self) -> list[Finished]:
         """Episodes that a limit of ours ended; they are scored."""
         return [row for row in self.episodes.rows.values() if row.status == "truncated"]
 
@@ -138,12 +150,12 @@ def read_report(folder: str | os.PathLike[str]) -> ReportData:
             if arm not in exam and (played := episodes.of("exam", arm)):
                 exam[arm] = mean_interval(row_scores(played), reward_range=reach)
         explored = episodes.of("explore")
-        models = [row.model for row in episodes.rows.values() if not row.model.startswith("policy:")]
+        models = (row.model for row in reversed(episodes.rows.values()) if not row.model.startswith("policy:"))
         return ReportData(
             folder=Path(folder),
             plan=plan,
             facts=facts,
-            model=models[-1] if models else str(plan["model"]),
+            model=next(models, str(plan["model"])),
             started=planned.at,
             ended=_ended(journal),
             finished=(outcome is not None) if evolving else evaluated is not None,
@@ -164,6 +176,15 @@ def read_report(folder: str | os.PathLike[str]) -> ReportData:
             spending=read_spending(journal, episodes),
             episodes=episodes,
         )
+
+
+def endings(rows: Iterable[Finished]) -> list[Ending]:
+    """The rows by reason and phase, the most frequent first."""
+    arms: dict[tuple[str, str], Counter[str]] = {}
+    for row in rows:
+        arms.setdefault((row.phase, row.reason), Counter())[row.arm] += 1
+    found = [Ending(by.total(), phase, tuple(sorted(by)), reason) for (phase, reason), by in arms.items()]
+    return sorted(found, key=lambda one: (-one.times, natural(one.phase), one.reason))
 
 
 def _facts(plan: Mapping[str, Any]) -> Facts:
@@ -200,10 +221,10 @@ def _seen_range(episodes: Episodes) -> tuple[float, float] | None:
 
 
 def _pairs(episodes: Episodes, reach: tuple[float, float] | None) -> tuple[Pair, ...]:
-    arms = {arm: {(r.task, r.number): r for r in episodes.of("exam", arm)} for arm in ("evolved", "control")}
+    arms = {arm: {(r.task, r.episode): r for r in episodes.of("exam", arm)} for arm in ("evolved", "control")}
     evolved, control = arms["evolved"], arms["control"]
     tie = TIE * (reach[1] - reach[0] if reach else 1.0)
-    keys = sorted(evolved.keys() | control.keys(), key=lambda key: (evolved.get(key) or control[key]).order[2:])
+    keys = sorted(evolved.keys() | control.keys(), key=lambda key: order(evolved.get(key) or control[key])[2:])
     pairs = []
     for key in keys:
         a, b = evolved.get(key), control.get(key)
@@ -240,8 +261,5 @@ def _rounds(journal: Journal, episodes: Episodes, reach: tuple[float, float] | N
 
 
 def _ended(journal: Journal) -> float:
-    last = 0.0
-    for kind in ("plan", "start", "episode", "batch", "verdict", "outcome", "evaluation"):
-        for event in journal.events(kind):
-            last = max(last, event.at)
-    return last
+    last = journal.newest(("plan", "start", "episode", "batch", "verdict", "outcome", "evaluation"))
+    return last.at if last else 0.0

@@ -7,9 +7,11 @@ cached; what was really paid stands beside it.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from evolve.episodes import Episodes, Row, total_dollars
+from evolve.episodes import Episodes
+from harness.finished import Finished
 from harness.journal import Journal
 from harness.model import Usage
+from harness.trajectory import total_dollars
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ _ORDER = (
 
 def read_spending(journal: Journal, episodes: Episodes) -> Spending:
     """What the run has cost until now, by purpose. Raises JournalError."""
-    groups: dict[str, list[Row]] = {}
+    groups: dict[str, list[Finished]] = {}
     for row in episodes.rows.values():
         groups.setdefault(_purpose(row), []).append(row)
     parts = [_spend(purpose, rows) for purpose, rows in groups.items()]
@@ -76,7 +78,7 @@ def read_spending(journal: Journal, episodes: Episodes) -> Spending:
     return Spending(tuple(parts), _sum("total", parts), episodes.lost_calls)
 
 
-def _purpose(row: Row) -> str:
+def _purpose(row: Finished) -> str:
     if row.phase == "explore":
         return "exploring"
     if row.phase == "exam":
@@ -88,7 +90,7 @@ def _purpose(row: Row) -> str:
     return row.arm or row.phase
 
 
-def _spend(purpose: str, rows: Iterable[Row]) -> Spend:
+def _spend(purpose: str, rows: Iterable[Finished]) -> Spend:
     rows = list(rows)
     return Spend(
         purpose=purpose, episodes=len(rows), calls=sum(r.calls for r in rows), cached=sum(r.cached for r in rows),

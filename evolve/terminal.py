@@ -22,13 +22,15 @@ _MOST = 8  # values of rounds that are printed
 _PLAIN = "_.-~=+*#"  # where the terminal's encoding has no blocks
 
 
-def show(run: str | os.PathLike[str], console: "Console | None" = None, *, page: Path | None = None) -> None:
+def show(
+    run: str | os.PathLike[str] | ReportData, console: "Console | None" = None, *, page: Path | None = None
+) -> None:
     """Print the summary of the run in `run`; `page` is where its page is, if not in the folder. Raises JournalError."""
     from rich.console import Console
     from rich.padding import Padding
     from rich.text import Text
 
-    data = read_report(run)
+    data = run if isinstance(run, ReportData) else read_report(run)
     if console is None:
         console = Console(highlight=False, soft_wrap=False)
     style = {"Evolved is better": "bold green", "Evolved is worse": "bold red"}.get(wording.headline(data), "bold")
@@ -113,7 +115,7 @@ def _lines(data: ReportData, bars: str, page: Path | None) -> list[str]:
         lines.append(f"gaps: {len(data.gaps)}, truncated: {len(data.truncated)}, not ended: {data.episodes.unfinished}")
     for what, rows in (("gap", data.gaps), ("truncated", data.truncated)):
         for reason, times in Counter(row.reason or "no reason given" for row in rows).most_common(3):
-            lines.append(f"  {what}, {times} times: {_brief(reason)}" if times > 1 else f"  {what}: {_brief(reason)}")
+            lines.append(f"  {what}, {times:,} times: {_brief(reason)}" if times > 1 else f"  {what}: {_brief(reason)}")
     page = page or data.folder / NAME
     lines.append(f"run: {data.folder}")
     lines.append(f"page: {page}" if page.exists() else f"page: none yet; make it with: instar report {data.folder}")

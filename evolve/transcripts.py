@@ -6,8 +6,11 @@ out is counted, and `everything` lifts the limit.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
+from evolve.episodes import order
 from evolve.report import ReportData
+from harness.finished import Finished
 from harness.journal import Journal
 from harness.trajectory import Trajectory
 
@@ -18,18 +21,27 @@ PROMPT = 6_000  # characters of one prompt
 
 @dataclass(frozen=True)
 class Transcripts:
-    """The chosen ones in the order to be shown, and how many the run has beside them."""
+    """The rows of the chosen ones in the order to be shown, and how many the run has beside them."""
 
-    chosen: tuple[Trajectory, ...]
+    folder: Path
+    chosen: tuple[Finished, ...]
     left_out: int
+
+    def read(self) -> Iterator[Trajectory]:
+        """The chosen ones in full, one at a time. Raises JournalError."""
+        with Journal(self.folder, readonly=True) as journal:
+            for row in self.chosen:
+                trajectory = journal.trajectory(row.id)
+                if trajectory is not None:
+                    yield trajectory
 
 
 def choose(data: ReportData, *, everything: bool = False) -> Transcripts:
-    """The transcripts for a page. Raises JournalError."""
+    """The transcripts for a page."""
     rows = data.episodes.rows
     wanted = [id for id in dict.fromkeys(_wanted(data)) if id in rows]
     if everything:
-        wanted = list(dict.fromkeys([*wanted, *(row.id for row in sorted(rows.values(), key=lambda r: r.order))]))
+        wanted = list(dict.fromkeys([*wanted, *(row.id for row in sorted(rows.values(), key=order))]))
     ids: list[str] = []
     room = ROOM
     for id in wanted:
@@ -37,9 +49,7 @@ def choose(data: ReportData, *, everything: bool = False) -> Transcripts:
         if everything or (len(ids) < MOST and size <= room):
             ids.append(id)
             room -= size
-    with Journal(data.folder, readonly=True) as journal:
-        found = [trajectory for id in ids if (trajectory := journal.trajectory(id)) is not None]
-    return Transcripts(tuple(found), len(rows) - len(found))
+    return Transcripts(data.folder, tuple(rows[id] for id in ids), len(rows) - len(ids))
 
 
 def _wanted(data: ReportData) -> Iterator[str]:

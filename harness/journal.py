@@ -69,10 +69,16 @@ class Journal:
             return self._insert("step", {"attempt": attempt, "turn": self._texts.fold_turn(key, turn)}, key)
 
     def finish(self, trajectory: Trajectory, attempt: int) -> int:
-        """Add an `episode` event: the end of an episode whose turns were written as `step` events of this attempt."""
+        """Add an `episode` event: the end of an episode whose turns were written as `step` events of this attempt.
+
+        The trajectory may leave its turns out: they are then read.
+        """
         body = trajectory.model_dump(mode="json", exclude={"turns"}) | {"attempt": attempt}
-        stray = self.stray(trajectory.id, attempt) - trajectory.lost.calls if attempt else 0
-        row = Finished.of(trajectory, max(0, stray)).text()
+        if not trajectory.turns:
+            turns = tuple(Turn.model_validate(turn) for turn in self._turns(trajectory.id, attempt))
+            trajectory = trajectory.model_copy(update={"turns": turns})
+        stray = _stray(self.calls(trajectory.id), attempt, trajectory.lost.calls) if attempt else 0
+        row = Finished.of(trajectory, stray).text()
         with self._writing():
             seq = self._insert("episode", self._texts.fold(body), trajectory.id)
             self._db.execute("INSERT INTO finished VALUES (?, ?)", (seq, row))
@@ -126,12 +132,14 @@ class Journal:
                 if row.id.startswith(prefix):
                     yield row
 
-    def unfinished(self) -> dict[str, int]:
-        """Keys of episodes that began and did not end, with the number of their tries."""
-        query = """SELECT key, count(*) FROM events WHERE kind = 'start' GROUP BY key
-            HAVING NOT EXISTS (SELECT 1 FROM events AS e WHERE e.kind = 'episode' AND e.key = events.key)"""
-        with self._data.faults():
-            return dict(self._db.execute(query).fetchall())
+    def unfinished(self) -> list[str]:
+        """Keys of episodes whose last try began and did not end."""
+        query = """SELECT key FROM (
+            SELECT key, max(seq) AS seq FROM events WHERE kind = 'start' GROUP BY key
+          ) AS begun WHERE NOT EXISTS (
+            SELECT 1 FROM events WHERE kind = 'episode' AND key = begun.key AND seq > begun.seq
+          )"""
+        return [key for (key,) in self._data.select(query)]
 
     def calls(self, key: str) -> Iterator[tuple[int, dict[str, Any]]]:
         """The attempt and the call, in order, of all calls of all tries at `key`; without what was sent to the model.
@@ -144,16 +152,10 @@ class Journal:
                 for call in _calls(kind, body):
                     yield body["attempt"], self._unfold(_unsent(call))
 
-    def stray(self, key: str, final: int | None = None) -> int:
-        """Calls that tries at `key` had paid for and the `final` one did not use (None: none was final)."""
-        used: set[str] = set()
-        paid: dict[str, None] = {}
-        for attempt, call in self.calls(key):
-            if attempt == final:
-                used.add(call.get("digest", ""))
-            elif not call.get("cached"):
-                paid[call.get("digest", "")] = None
-        return sum(digest not in used for digest in paid)
+    def stray(self, key: str) -> int:
+        """Calls that tries at `key` had paid for, which its last finished try neither used nor counted as lost."""
+        end = self.last("episode", key)
+        return _stray(self.calls(key), *((None, 0) if end is None else _ended(end)))
 
     def answer(self, digest: str) -> dict[str, Any] | None:
         """The call that first got the answer to this request, without what was sent; None: nobody has asked.
@@ -247,17 +249,18 @@ class Journal:
     def _assemble(self, event: Event) -> Trajectory:
         body = dict(event.body)
         attempt = body.pop("attempt")
-        turns = [e.body["turn"] for e in self.events("step", event.key) if e.body["attempt"] == attempt]
-        return Trajectory.model_validate({**body, "turns": turns})
+        return Trajectory.model_validate({**body, "turns": self._turns(event.key, attempt)})
+
+    def _turns(self, key: str, attempt: int) -> list[dict[str, Any]]:
+        return [event.body["turn"] for event in self.events("step", key) if event.body["attempt"] == attempt]
 
     def _derive(self, seq: int) -> Finished:
         """The row of an episode that an older version wrote."""
         event = self._one("seq = ?", seq)
         assert event is not None
-        attempt, tries = event.body["attempt"], self._numbers("start", event.key)
-        trajectory = self._assemble(event)
-        stray = self.stray(event.key, attempt) - trajectory.lost.calls if len(tries) > 1 else 0
-        return Finished.of(trajectory, max(0, stray))
+        last, lost = _ended(event)
+        calls = ((attempt, call) for attempt, call in self.calls(event.key) if attempt <= last)
+        return Finished.of(self._assemble(event), _stray(calls, last, lost) if last else 0)
 
     def _upgrade(self) -> None:
         """Go on with a journal of format 1: what is there stays as it is, what comes is written as format 2."""
@@ -295,6 +298,24 @@ def _calls(kind: str, body: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
     elif kind in ("lost", "episode"):
         found = body.get("unfinished", ())
     return found
+
+
+def _ended(event: Event) -> tuple[int, int]:
+    """The attempt that an `episode` event ended, and how many calls of earlier ones it counts as lost."""
+    return event.body["attempt"], event.body.get("lost", {}).get("calls", 0)
+
+
+def _stray(calls: Iterable[tuple[int, Mapping[str, Any]]], final: int | None, counted: int) -> int:
+    """How many answers were paid for and not used by the `final` try, less those that it counts."""
+    used: set[str] = set()
+    paid: dict[str, None] = {}
+    for attempt, call in calls:
+        digest = call.get("digest", "")
+        if attempt == final:
+            used.add(digest)
+        elif not call.get("cached"):
+            paid[digest] = None
+    return max(0, sum(digest not in used for digest in paid) - counted)
 
 
 def _unsent(call: Mapping[str, Any]) -> dict[str, Any]:

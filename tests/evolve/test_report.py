@@ -218,7 +218,7 @@ def test_exam_tasks_are_paired_and_counted(reflected: Path) -> None:
     for pair in data.pairs:
         assert pair.evolved is not None
         assert pair.control is not None
-        assert (pair.evolved.task, pair.evolved.number) == (pair.control.task, pair.control.number)
+        assert (pair.evolved.task, pair.evolved.episode) == (pair.control.task, pair.control.episode)
     tasks = [int(pair.task.split("-")[3]) for pair in data.pairs]
     assert tasks == sorted(tasks)
     text = read(reflected).text
