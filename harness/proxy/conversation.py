@@ -53,13 +53,12 @@ class Conversations:
         self.throttles = Throttles()
         self._open: dict[str, Conversation] = {}
         self._next: Counter[str] = Counter()
-        begun = {event.key: event.at for event in journal.events("start")}
-        ended = {event.key for event in journal.events("episode")}
-        for key, at in begun.items():
-            name, number = key.removeprefix(f"{_PHASE}/").rsplit("/", 1)
+        cut_off = set(journal.unfinished())
+        for event in journal.events("start"):
+            name, number = event.key.removeprefix(f"{_PHASE}/").rsplit("/", 1)
             self._next[name] = max(self._next[name], int(number) + 1)
-            if key not in ended:
-                self._open[name] = Conversation(self, name, int(number), at)
+            if event.key in cut_off:
+                self._open[name] = Conversation(self, name, int(number), event.at)
 
     def find(self, key: str) -> "Conversation":
         """The episode that `key` stands for now: the one that is open, or a new one."""

@@ -44,8 +44,13 @@ def bad(message: str, param: str | None = None) -> Refusal:
 
 
 def over(message: str) -> Refusal:
-    """No more calls: the budget, a limit or the episode is at its end, and clients should stop."""
+    """No more calls for anybody: there is no money left."""
     return Refusal(429, message, code="insufficient_quota", kind="insufficient_quota")
+
+
+def closed(message: str) -> Refusal:
+    """No more calls for this key, though others may: no client asks again after a 403, and many do after a 429."""
+    return Refusal(403, message, code="episode_over", kind="permission_denied")
 
 
 def refusal_for(error: Exception) -> Refusal | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from harness.episode import Episode, EpisodeLimit
 from harness.model import Completion, ContextOverflow, Model, ModelRefused, Request
-from harness.proxy.refusal import Refusal, over, refusal_for
+from harness.proxy.refusal import Refusal, closed, refusal_for
 from harness.proxy.wire_in import Defaults, fitting
 
 
@@ -61,7 +61,7 @@ class EpisodeSession(Session):
         """The model's answer, retried and counted by the episode."""
         async with self._turn:
             if self.ended.is_set():
-                raise over(f"no more calls: {self._why()}")
+                raise closed(f"no more calls: {self._why()}")
             try:
                 completion = await self.episode.ask(self.model, fitting(request, self.model))
             except ContextOverflow as overflow:
@@ -75,7 +75,7 @@ class EpisodeSession(Session):
             except Exception as error:
                 self.end(error)
                 if refusal_for(error) is None:
-                    raise over(f"no more calls: {error}") from error
+                    raise closed(f"no more calls: {error}") from error
                 raise
             self.stumble = None
             self.answered += 1

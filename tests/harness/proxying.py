@@ -88,6 +88,11 @@ def written(folder: Path) -> Sequence[Trajectory]:
         return list(journal.trajectories())
 
 
+def held(folder: Path) -> bytes:
+    """All that lies in `folder`."""
+    return b"".join(file.read_bytes() for file in folder.iterdir())
+
+
 async def when(check: Callable[[], Any]) -> None:
     """Wait until `check` holds."""
     async with asyncio.timeout(20):

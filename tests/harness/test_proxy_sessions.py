@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from proxying import Scripted, client, post, said, serving, user, when, written
+from proxying import Scripted, client, held, post, said, serving, user, when, written
 
 from harness.journal import Journal
 from harness.model import Completion, Request
@@ -160,11 +160,6 @@ def test_names_are_what_the_user_chose_and_never_a_key_that_may_be_a_secret() ->
     assert re.fullmatch(r"key-[0-9a-f]{12}", name_of("sk-proj-verysecret"))
     with pytest.raises(Refusal, match="has no name"):
         name_of("sk-instar-")
-
-
-def held(folder: Path) -> bytes:
-    """All that lies in `folder`."""
-    return b"".join(file.read_bytes() for file in folder.iterdir())
 
 
 async def test_a_secret_key_is_nowhere_in_the_journal(tmp_path: Path) -> None:

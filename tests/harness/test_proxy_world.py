@@ -80,7 +80,7 @@ async def test_after_the_end_nothing_can_be_done_or_asked() -> None:
         assert (seen["done"], session.ended.is_set(), session.error) == (True, True, None)
         status, body = await post(f"{url}/instar/act", {"action": "right"})
         assert (status, body["error"]["code"]) == (409, "episode_over")
-        with pytest.raises(openai.RateLimitError, match="the episode is over"):
+        with pytest.raises(openai.PermissionDeniedError, match="the episode is over"):
             await openai_.chat.completions.create(model="m", messages=user("x"))
         status, body = await post(f"{url}/instar/finish", {"score": 1})
         assert (status, body["error"]["code"]) == (409, "scored_by_world")
@@ -98,7 +98,7 @@ async def test_the_last_step_is_done_and_then_the_limit_ends_the_episode() -> No
 async def test_the_limit_on_calls_ends_the_episode() -> None:
     async with playing(calls=1) as (url, _, session), client(url, retries=2) as openai_:
         await openai_.chat.completions.create(model="m", messages=user("x"))
-        with pytest.raises(openai.RateLimitError, match="1 answers"):
+        with pytest.raises(openai.PermissionDeniedError, match="1 answers"):
             await openai_.chat.completions.create(model="m", messages=user("x"))
     assert isinstance(session.error, EpisodeLimit)
 
