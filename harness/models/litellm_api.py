@@ -13,6 +13,14 @@ from harness.models.failure import Failure, answered
 from harness.models.wire import read_answer
 from harness.secrecy import wrong_variable
 
+#: What a request says in the words of any provider; litellm translates it.
+_SAID = {
+    "logprobs", "max_completion_tokens", "max_tokens", "messages", "response_format", "seed", "stop", "temperature",
+    "tools",
+}  # fmt: skip
+#: What litellm would take for a setting of its own, even if a provider is said to know it.
+_SETTINGS = {"extra_headers", "max_retries", "stream", "stream_options", "timeout"}
+
 
 class LiteLLMModel(ChatModel):
     """A model by litellm's name, 'PROVIDER/NAME'. litellm finds the provider's key, or `api_key_env` names it.
@@ -43,6 +51,8 @@ class LiteLLMModel(ChatModel):
         except self._litellm.BadRequestError as error:
             raise ModelRefused(f"litellm knows no provider for {model!r}: write PROVIDER/NAME") from error
         self.model = model
+        self._takes = _SAID | (set(supported) - _SETTINGS)
+        self._forwards = provider in {"openai", "azure", "openrouter", *self._litellm.openai_compatible_providers}
         self._key_hint = f"check the key in {api_key_env or 'the environment variable of this provider'}"
         self._fixed: dict[str, Any] = {"timeout": timeout, "num_retries": 0, "max_retries": 0}
         self._key = None
@@ -80,13 +90,22 @@ class LiteLLMModel(ChatModel):
     async def _ask(self, endpoint: str, arguments: dict[str, Any]) -> dict[str, Any]:
         import openai  # litellm's errors are subclasses of its errors, and it comes with litellm
 
+        fitting = self._fitting(arguments)
         try:
-            response = await self._litellm.acompletion(model=self.model, **self._fixed, **arguments)
+            response = await self._litellm.acompletion(model=self.model, **self._fixed, **fitting)
         except openai.OpenAIError as error:
             raise self.fault(_failure(error)) from None  # its own text may hold the key
         answer: dict[str, Any] = response.model_dump()
         answer["_dollars"] = response._hidden_params.get("response_cost")
         return answer
+
+    def _fitting(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """`arguments` without any that is a setting of litellm: a request must not choose where the key is sent."""
+        taken = {name: value for name, value in arguments.items() if name in self._takes}
+        rest = {name: value for name, value in arguments.items() if name not in self._takes}
+        if rest and not self._forwards:
+            raise ModelRefused(f"{self.name} takes no {', '.join(sorted(rest))}. Cure: leave it out of extra")
+        return taken | ({"extra_body": rest} if rest else {})
 
 
 def _failure(error: Any) -> Failure:

@@ -91,7 +91,7 @@ class TestWithLiteLLM:
             ask(stub, CHAT)
         assert len(stub.seen) == 1
         if fault == "429":
-            assert caught.value.retry_after == 7.0
+            assert (caught.value.retry_after, caught.value.kind) == (7.0, "429")
 
     def test_a_refused_request_is_asked_once_more(self):
         with Stub(faults=["400", "400"]) as stub, pytest.raises(ModelRefused):
@@ -106,8 +106,36 @@ class TestWithLiteLLM:
         assert "secret" not in "".join(traceback.format_exception(caught.value))
 
     def test_a_server_that_hangs_is_a_fault(self):
-        with Stub(faults=["hang"]) as stub, pytest.raises(ModelFault):
+        with Stub(faults=["hang"]) as stub, pytest.raises(ModelFault) as caught:
             ask(stub, CHAT, timeout=0.3)
+        assert caught.value.kind == "time-out"
+
+    def test_a_server_that_is_not_there_is_a_fault(self):
+        with Stub() as stub:
+            pass
+        with pytest.raises(ModelFault, match=stub.url):  # litellm calls it an answer of 500
+            ask(stub, CHAT)
+
+    def test_extra_fields_reach_the_server_and_never_litellms_own_settings(self):
+        extra = {
+            "top_p": 0.5, "chat_template_kwargs": {"enable_thinking": False}, "api_base": "http://127.0.0.1:9/v1",
+            "base_url": "http://127.0.0.1:9/v1", "api_key": "k", "mock_response": "mocked", "num_retries": 3,
+            "extra_headers": {"X": "y"}, "custom_llm_provider": "anthropic",
+        }  # fmt: skip
+        with Stub() as stub:
+            (answer,) = ask(stub, CHAT.model_copy(update={"extra": extra}))
+        assert answer.text == "you said 2 words"
+        ((_, sent),) = stub.seen
+        assert {name: sent[name] for name in extra} == extra
+
+    def test_extra_fields_that_a_provider_does_not_know_are_refused_by_name(self, monkeypatch):
+        monkeypatch.setenv("A_KEY", "some-key-123")
+        model = LiteLLMModel("anthropic/claude-sonnet-4-5", api_key_env="A_KEY")
+        request = CHAT.model_copy(
+            update={"extra": {"api_base": "http://127.0.0.1:9", "mock_response": "x", "top_p": 1}}
+        )
+        with pytest.raises(ModelRefused, match="takes no api_base, mock_response"):
+            asyncio.run(model.complete(request))
 
     def test_a_provider_that_nobody_knows_is_refused(self):
         with pytest.raises(ModelRefused, match="PROVIDER/NAME"):
