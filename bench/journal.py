@@ -90,6 +90,98 @@ def _write(journal: Journal, event: Made) -> None:
 
 
 def _rss() -> float:
-    """Resident megabytes now."""
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * resource.getpagesize() / 2**20
+    """Resident megabytes now; 0 where the system does not say."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * resource.getpagesize() / 2**20
+    except OSError:
+        return 0.0
+
+
+def _plan() -> dict[str, Any]:
+    told = {"name": "houses", "evaluator": "EXECUTION", "licence": "MIT", "description": "", "reward_range": [0.0, 1.0],
+            "success_at": 1.0}  # fmt: skip
+    return {
+        "command": "run", "env": "houses", "name": "bench", "harness": "0123456789ab", "model": "openai/some-model",
+        "options": {}, "split": "valid", "n": TASKS, "episodes": 1, "budget": None, "memory": None, "seed": 0,
+        "instar": "bench", "benchmark": told, "files": {"prompts/step.md": _SYSTEM},
+        "tasks": {f"house-{i}": f"{i:016x}" for i in range(TASKS)},
+    }  # fmt: skip
+
+
+def _journal(folder: Path, events: int) -> dict[str, float]:
+    """Write a run of so many events: CPU microseconds an event in each tenth, memory, size."""
+    tenths = [[0.0, 0] for _ in range(10)]
+    done, memory = 0, []
+    with Journal(folder) as journal:
+        journal.append("plan", _plan())
+        for batch in _events(events):
+            start = time.process_time()
+            for event in batch:
+                _write(journal, event)
+            tenth = tenths[min(9, done * 10 // events)]
+            tenth[0] += time.process_time() - start
+            tenth[1] += len(batch)
+            done += len(batch)
+            memory.append(_rss())
+    each = [seconds * 1e6 / count for seconds, count in tenths]
+    tenth_of_memory = max(1, len(memory) // 10)
+    return {
+        "journal_events": done, "journal_us_an_event": sum(each) / 10, "journal_us_first_tenth": each[0],
+        "journal_us_last_tenth": each[-1], "journal_last_to_first": each[-1] / each[0],
+        "journal_mb_after_a_tenth": memory[tenth_of_memory], "journal_mb_at_the_end": memory[-1],
+        "journal_mb_grown": memory[-1] - memory[tenth_of_memory],
+        "journal_bytes_an_event": (folder / FILE).stat().st_size / done,
+    }  # fmt: skip
+
+
+def _lines(folder: Path, events: int, sync: bool) -> dict[str, float]:
+    """The same events as JSON lines, each flushed, and brought to the disk if `sync`."""
+    spent, waited, done = 0.0, 0.0, 0
+    path = folder / "events.jsonl"
+    with path.open("w") as file:
+        for batch in _events(events):
+            start, began = time.process_time(), time.perf_counter()
+            for kind, key, what in batch:
+                body = what if isinstance(what, dict) else what.model_dump(mode="json", exclude_defaults=True)
+                if kind == "episode":
+                    body.pop("turns")
+                file.write(json.dumps({"at": time.time(), "kind": kind, "key": key, "body": body}) + "\n")
+                file.flush()
+                if sync:
+                    os.fsync(file.fileno())
+            spent, waited = spent + time.process_time() - start, waited + time.perf_counter() - began
+            done += len(batch)
+    name = "fsync" if sync else "jsonl"
+    size = path.stat().st_size / done
+    path.unlink()
+    return {f"{name}_us_an_event": spent * 1e6 / done, f"{name}_wall_us_an_event": waited * 1e6 / done,
+            f"{name}_bytes_an_event": size}  # fmt: skip
+
+
+def _report(folder: Path) -> dict[str, float]:
+    """Seconds and peak megabytes of `instar report`, as a user runs it."""
+    command = [os.path.join(os.path.dirname(sys.executable), "instar"), "report", str(folder)]
+    start = time.perf_counter()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    wall = time.perf_counter() - start
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise RuntimeError(f"{command} failed with status {process.returncode}")
+    kilo = 1024 if sys.platform != "darwin" else 1024 * 1024
+    return {
+        "report_wall_s": wall, "report_cpu_s": used.ru_utime + used.ru_stime, "report_mb": used.ru_maxrss / kilo,
+        "report_page_kb": (folder / "report.html").stat().st_size / 1e3,
+    }  # fmt: skip
+
+
+def run(quick: bool) -> dict[str, float]:
+    """All figures by name."""
+    with tempfile.TemporaryDirectory() as home:
+        folder = Path(home) / "run"
+        figures = _journal(folder, QUICK if quick else EVENTS)
+        figures |= _report(folder)
+        figures |= _lines(Path(home), QUICK // 4, sync=False)
+        figures |= _lines(Path(home), 2000, sync=True)
+    return figures
