@@ -5,15 +5,16 @@
 Pairs are pass/fail differences: +1 with chance `better`, -1 with `worse`, else a tie. A false accept is a run of 20
 candidates, none better than its incumbent, that keeps at least one. The fixed-sample rival is the exact one-sided
 McNemar test at the same alpha, with the smallest number of pairs that gives it the power that our gate reached.
+Coverage of intervals and error of tests: `bench/coverage.py` says on what.
 """
 
-import argparse
-import json
 import random
-import time
+import resource
 from collections.abc import Callable
 from typing import Any
 
+from bench.coverage import goals as coverage_goals
+from bench.coverage import simulate
 from evolve.alpha import AlphaLedger
 from evolve.exact import mcnemar, sign_flip, wilson
 from evolve.gate import Gate, SequentialPaired, Strict, Verdict
@@ -114,7 +115,7 @@ def agreement(seed: int, draws: int) -> dict[str, float]:
 
 def run(quick: bool) -> dict[str, Any]:
     """Figures, goals and whether they were met."""
-    start = time.process_time()
+    start = _cpu()
     runs, repeats = (200, 300) if quick else (2000, 3000)
     sequential = SequentialPaired(ALPHA)
 
@@ -130,8 +131,9 @@ def run(quick: bool) -> dict[str, Any]:
         },
         "pairs": {str(effect): pairs_to_decision(effect, repeats, 6) for effect in EFFECTS},
         "distance_from_scipy": agreement(7, 10 if quick else 100),
+        "coverage": simulate(runs, 8),
     }
-    figures["cpu_seconds"] = round(time.process_time() - start, 1)
+    figures["cpu_seconds"] = round(_cpu() - start, 1)
     guarded = [figures["false_accept_runs"][name] for name in ("all_useless", "every_fourth_useful")]
     goals = {
         "runs of 20 that keep a useless edit <= .05": all(row["false_accept"] <= ALPHA for row in guarded),
@@ -139,11 +141,12 @@ def run(quick: bool) -> dict[str, Any]:
             row["ratio"] <= 1.0 for row in figures["pairs"].values()
         ),
         "p values and intervals within 1e-9 of scipy": max(figures["distance_from_scipy"].values()) <= 1e-9,
+        **coverage_goals(figures["coverage"], runs),
     }
     return {"figures": figures, "goals": goals, "met": all(goals.values())}
 
 
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true")
-    print(json.dumps(run(parser.parse_args().quick), indent=2))
+def _cpu() -> float:
+    """Processor seconds of this process and of those that it waited for."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)

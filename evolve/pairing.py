@@ -1,13 +1,15 @@
-"""Two finished runs side by side: paired by task and episode, and only where they played the same thing."""
+"""Finished runs side by side: paired by task and episode, and only where they played the same thing."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from evolve.lab import scores
+from evolve.contest import Contest, Entry, contest
+from evolve.power import CORRELATION, Plan, plan
 from evolve.stats import Comparison, Scores, compare
 from harness.folder import SETTINGS_FILE
 from harness.journal import Journal, JournalError
 from harness.settings import parse_settings
-from harness.trajectory import Trajectory
 
 #: What else shapes a result, by its key in a plan.
 _SHAPING = {
@@ -18,35 +20,98 @@ _SHAPING = {
 }  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class _Played:
+    """A run's folder, its plan, and its scores: all of a benchmark run, or the evolved arm's exam."""
+
+    folder: str
+    plan: dict[str, Any]
+    scores: Scores
+
+    @property
+    def reward_range(self) -> tuple[float, float]:
+        low, high = self.plan["benchmark"]["reward_range"]
+        return float(low), float(high)
+
+
 def compare_runs(a: str, b: str) -> Comparison:
     """Paired comparison on the tasks and episodes that both played; `b` is the candidate.
 
     Raises JournalError when a folder holds no finished episodes, or the two did not play the same benchmark or tasks.
     """
-    (one, first), (other, second) = (_read(folder) for folder in (a, b))
+    base, other = _read(a), _read(b)
+    _check_same(base, other)
+    found = compare(base.scores, other.scores, reward_range=base.reward_range)
+    return _noting(found, _notes(base, other))
+
+
+def contest_runs(baseline: str, candidates: Sequence[str]) -> Contest:
+    """Each candidate's paired comparison with the baseline, corrected for their number; named by their folders.
+
+    Raises JournalError as `compare_runs` does, and ValueError for a candidate that is named twice.
+    """
+    twice = [folder for folder in candidates if candidates.count(folder) > 1]
+    if twice:
+        raise ValueError(f"{twice[0]} is named twice. Cure: name each candidate once")
+    base, others = _read(baseline), [_read(folder) for folder in candidates]
+    for other in others:
+        _check_same(base, other)
+    found = contest(
+        base.scores, {other.folder: other.scores for other in others}, name=baseline, reward_range=base.reward_range
+    )
+    entries = [
+        Entry(name=e.name, p_adjusted=e.p_adjusted, comparison=_noting(e.comparison, _notes(base, other)))
+        for e, other in zip(found.candidates, others, strict=True)
+    ]
+    return found.model_copy(update={"candidates": tuple(entries)})
+
+
+def plan_run(
+    run: str, other: str | None = None, *, effects: Sequence[float] = (), episodes: Sequence[int] = (),
+    correlation: float = CORRELATION, level: float = 0.95, power: float = 0.8,
+) -> Plan:  # fmt: skip
+    """How many tasks and episodes a comparison with such a run needs (`evolve.power.plan`); `other`: a pilot's second.
+
+    Raises JournalError as `compare_runs` does, and ValueError as `plan` does.
+    """
+    base, second = _read(run), None if other is None else _read(other)
+    if second is not None:
+        _check_same(base, second)
+    return plan(
+        base.scores, None if second is None else second.scores, effects=effects, episodes=episodes,
+        correlation=correlation, level=level, power=power, reward_range=base.reward_range,
+    )  # fmt: skip
+
+
+def _check_same(base: _Played, other: _Played) -> None:
+    """Raise JournalError unless the two played the same benchmark and tasks."""
+    a, b, one, two = base.folder, other.folder, base.plan, other.plan
     for what in ("name", "reward_range"):
-        mine, theirs = one["benchmark"][what], other["benchmark"][what]
+        mine, theirs = one["benchmark"][what], two["benchmark"][what]
         if mine != theirs:
             raise JournalError(
                 f"{a} and {b} cannot be compared: benchmark {what} is {mine} in one, {theirs} in the other"
             )
-    changed = [task for task, print_ in one["tasks"].items() if other["tasks"].get(task, print_) != print_]
+    changed = [task for task, print_ in one["tasks"].items() if two["tasks"].get(task, print_) != print_]
     if changed:
         raise JournalError(
             f"{a} and {b} cannot be compared: task {changed[0]} is not the same in both ({len(changed)} differ)"
         )
-    low, high = one["benchmark"]["reward_range"]
-    found = compare(first, second, reward_range=(low, high))
-    if one["world"] != other["world"]:
-        found = _noting(found, "the world's code differs between the runs")
-    if one["seed"] != other["seed"]:
-        found = _noting(found, "the seeds differ, so pairs share the task but not the luck")
-    return found
+
+
+def _notes(base: _Played, other: _Played) -> list[str]:
+    """What else a reader of the comparison must know."""
+    notes = []
+    if base.plan["world"] != other.plan["world"]:
+        notes.append("the world's code differs between the runs")
+    if base.plan["seed"] != other.plan["seed"]:
+        notes.append("the seeds differ, so pairs share the task but not the luck")
+    return notes
 
 
 def differences(a: str, b: str) -> list[str]:
     """What the plans of two runs differ in: harness files, settings, model, memory and what else shapes a result."""
-    (one, _), (other, _) = _read(a), _read(b)
+    one, other = _plan(a), _plan(b)
     mine, theirs = one.get("files", {}), other.get("files", {})
     paths = sorted(p for p in mine.keys() | theirs.keys() if p != SETTINGS_FILE and mine.get(p) != theirs.get(p))
     found = [f"harness {path}" for path in paths]
@@ -70,18 +135,21 @@ def _unequal(mine: dict[str, Any], theirs: dict[str, Any]) -> list[str]:
     ]
 
 
-def _noting(found: Comparison, note: str) -> Comparison:
-    return found.model_copy(update={"reason": f"{found.reason}; {note}"})
+def _noting(found: Comparison, notes: Sequence[str]) -> Comparison:
+    return found.model_copy(update={"reason": "; ".join([found.reason, *notes])})
 
 
-def _read(folder: str) -> tuple[dict[str, Any], Scores]:
-    """A run's plan, and its scores: all of a benchmark run, or the evolved arm's exam."""
+def _plan(folder: str) -> dict[str, Any]:
     with Journal(folder, readonly=True) as journal:
-        plan = journal.last("plan")
-        chosen: dict[str, Trajectory] = {}
-        for trajectory in journal.trajectories():
-            if trajectory.id.startswith(("run/", "exam/evolved/")):
-                chosen[trajectory.id] = trajectory  # of a gap that was filled later, the last one counts
-    if plan is None or not chosen:
+        planned = journal.last("plan")
+    return planned.body if planned is not None else {}
+
+
+def _read(folder: str) -> _Played:
+    """Of a gap that was filled later, the last one counts."""
+    with Journal(folder, readonly=True) as journal:
+        planned = journal.last("plan")
+        rows = {row.id: row for row in journal.finished(("run/", "exam/evolved/"))}
+    if planned is None or not rows:
         raise JournalError(f"{folder}: no finished episodes to compare. Cure: let the run finish first")
-    return plan.body, scores(list(chosen.values()))
+    return _Played(folder, planned.body, {(row.task, row.episode): row.score for row in rows.values()})

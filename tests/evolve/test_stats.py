@@ -1,13 +1,19 @@
 """Means, comparisons, pass rates and corrections over plain scores."""
 
 import itertools
+import json
 import math
 import random
+from pathlib import Path
 
 import pytest
 
-from evolve.exact import mcnemar, pass_at_k, pass_hat_k, sign_flip, wilson
-from evolve.stats import Comparison, Mean, compare, mean_interval, pass_rates
+from evolve.exact import holm, mcnemar, pass_at_k, pass_hat_k, sign_flip, wilson
+from evolve.interval import bootstrap
+from evolve.stats import Comparison, Mean, PassRates, compare, mean_interval, pass_rates
+
+#: What was written down before means said whether they are decided, and rates and bounds had intervals.
+BEFORE = json.loads((Path(__file__).parent / "data" / "statistics_1.json").read_text())
 
 Score = float | None
 
@@ -44,12 +50,86 @@ def test_cluster_interval_equals_the_formula_worked_by_hand() -> None:
     assert got.high == pytest.approx(0.5 + 4.302653 * math.sqrt(3) / 6)
 
 
+def test_clustered_wilson_interval_equals_the_formula_worked_by_hand() -> None:
+    # The same tasks: error .2887, so .25 / .0833 = 3 trials; z^2 becomes 4.3027^2 = 18.513.
+    got = mean_interval(runs(0.0, 1.0, 1.0, 1.0, 0.0, 0.0, episodes=2))
+    assert got.method == "Wilson, clustered by task"
+    half = math.sqrt(18.513 * (0.25 / 3 + 18.513 / 36)) / (1 + 18.513 / 3)
+    assert got.low == pytest.approx(0.5 - half, abs=1e-4)
+    assert got.high == pytest.approx(0.5 + half, abs=1e-4)
+    shifted = mean_interval({k: v * 4 - 2 for k, v in runs(0.0, 1.0, 1.0, 1.0, 0.0, 0.0, episodes=2).items()},
+                            reward_range=(-2.0, 2.0))  # fmt: skip
+    assert shifted.low == pytest.approx(4 * got.low - 2)
+
+
+def test_near_an_end_the_interval_leans_inwards_where_a_t_interval_is_cut_off() -> None:
+    values = [0.0] * 57 + [1.0, 1.0, 0.0]
+    got, t = mean_interval(runs(*values, episodes=3)), mean_interval(runs(*values, episodes=3), method="t")
+    assert t.low == 0.0
+    assert got.low is not None
+    assert 0 < got.low < got.mean < got.high  # type: ignore[operator]
+    assert got.high > t.high  # type: ignore[operator]
+
+
+def test_tasks_with_equal_means_leave_room_for_others() -> None:
+    got = mean_interval(runs(*[0.0, 1.0] * 12, episodes=2))
+    assert got.low is not None
+    assert got.low < 0.45
+    drawn = mean_interval(runs(*[0.0, 1.0] * 12, episodes=2), method="bootstrap")
+    assert (drawn.low, drawn.high) == (got.low, got.high)
+
+
+def test_bootstrap_is_near_t_for_many_tasks_leans_with_skew_and_repeats_exactly() -> None:
+    rng = random.Random(3)
+    even = {(f"t{i}", e): rng.uniform(0.2, 0.8) for i in range(150) for e in range(2)}
+    drawn, t = mean_interval(even, method="bootstrap"), mean_interval(even, method="t")
+    assert drawn.method == "BCa bootstrap over tasks"
+    assert drawn.low == pytest.approx(t.low, abs=0.003)
+    assert drawn.high == pytest.approx(t.high, abs=0.003)
+    assert drawn == mean_interval(dict(reversed(even.items())), method="bootstrap")
+    skewed = mean_interval({(f"t{i}", 0): rng.random() ** 12 for i in range(40)}, method="bootstrap")
+    assert skewed.high - skewed.mean > skewed.mean - skewed.low > 0  # type: ignore[operator]
+
+
+def test_bootstrap_of_many_tasks_agrees_with_scipy() -> None:
+    import numpy as np
+    from scipy.stats import bootstrap as peer
+
+    values = np.random.default_rng(4).beta(1, 6, size=200)
+    theirs = peer((values,), np.mean, n_resamples=9999, method="BCa", rng=np.random.default_rng(1)).confidence_interval
+    low, high = bootstrap([[float(v)] for v in values], 0.95, random.Random(0), 20_000)
+    width = theirs.high - theirs.low
+    assert low == pytest.approx(theirs.low, abs=0.04 * width)
+    assert high == pytest.approx(theirs.high, abs=0.04 * width)
+
+
 def test_a_gap_is_counted_and_bounded_but_never_becomes_a_zero() -> None:
     got = mean_interval(runs(1.0, 1.0, None, 0.0))
     assert got.mean == pytest.approx(2 / 3)
     assert (got.missing, got.worst, got.best) == (1, 0.5, 0.75)
     assert "1 missing (between 0.500 and 0.750)" in got.summary()
     assert mean_interval(runs(None, None)).mean is None
+
+
+def test_a_mean_that_lost_too_much_says_undecided() -> None:
+    lost = runs(*[1.0] * 7, *[None] * 3)
+    assert not mean_interval(lost).decided
+    assert mean_interval(lost).summary().startswith("undecided, too much is missing: 1.000 [")
+    assert mean_interval(lost, max_missing=0.3).decided
+    assert mean_interval(runs(*[1.0] * 8, *[None] * 2)).decided
+    assert not mean_interval(runs(None)).decided
+    assert not mean_interval({}).decided
+
+
+def test_what_an_earlier_journal_holds_still_loads() -> None:
+    loaded = {name: Mean.model_validate(BEFORE[name]) for name in ("mean", "mean_of_too_few", "mean_of_none")}
+    assert {name: mean.decided for name, mean in loaded.items()} == {
+        "mean": True, "mean_of_too_few": False, "mean_of_none": False,
+    }  # fmt: skip
+    assert PassRates.model_validate(BEFORE["rates"]).any_low is None
+    compared = Comparison.model_validate(BEFORE["comparison"])
+    assert compared.worst is None
+    assert "2 missing; " in compared.summary()
 
 
 def test_constant_graded_scores_get_an_interval_of_nonzero_width() -> None:
@@ -159,6 +239,10 @@ def test_sign_flips_of_whole_numbers_stay_exact_for_hundreds_of_tasks_and_equal_
     p, exact = sign_flip([1.0] * 130 + [-1.0] * 100, random.Random(0))
     assert exact
     assert p == pytest.approx(mcnemar(130, 100))
+    tenths = [random.Random(i).randint(-9, 10) / 10 for i in range(300)]
+    p, exact = sign_flip(tenths, random.Random(0))
+    assert exact
+    assert p == pytest.approx(sign_flip([10 * v for v in tenths], random.Random(0))[0])
 
 
 def test_sampled_sign_flips_are_never_zero_and_come_near_the_exact_value() -> None:
@@ -194,6 +278,22 @@ def test_too_many_gaps_make_the_comparison_undecided_however_clear_it_looks() ->
     assert got.summary().startswith("undecided")
     assert "10 of 40 pairs are missing" in got.reason
     assert compare(base, cand, max_missing=0.3).winner == "candidate"
+
+
+def test_the_bounds_of_a_comparison_are_what_the_worst_and_best_filling_of_its_gaps_give() -> None:
+    base, cand = runs(0.2, None, 0.7, None, 0.1), runs(0.5, 0.4, None, None, 0.3)
+    cand["alone", 0] = 1.0
+    got = compare(base, cand, max_missing=1.0)
+    gaps = [(side, key) for side in (base, cand) for key, value in side.items() if value is None]
+    differences = []
+    for filling in itertools.product((0.0, 1.0), repeat=len(gaps)):
+        full = [dict(base), dict(cand)]
+        for (side, key), value in zip(gaps, filling, strict=True):
+            full[side is cand][key] = value
+        differences.append(compare(full[0], full[1]).difference)
+    assert (got.worst, got.best) == (pytest.approx(min(differences)), pytest.approx(max(differences)))  # type: ignore[type-var]
+    assert f"3 missing (between {got.worst:+.3f} and {got.best:+.3f})" in got.summary()
+    assert compare({("a", 0): None}, {("a", 0): 1.0}).best == 1.0
 
 
 def test_runs_without_a_common_task_are_undecided_not_equal() -> None:
@@ -258,6 +358,40 @@ def test_pass_at_k_is_the_share_of_k_subsets() -> None:
 def test_pass_rates_count_tasks_with_too_few_episodes_as_short() -> None:
     got = pass_rates({("a", 0): 1.0, ("a", 1): 0.0, ("b", 0): 1.0, ("b", 1): None}, 2)
     assert (got.tasks, got.short, got.any_of_k, got.all_of_k) == (1, 1, 1.0, 0.0)
+
+
+def test_pass_rates_have_intervals_over_tasks_that_stay_open_when_all_agree() -> None:
+    rng = random.Random(5)
+    chances = [rng.betavariate(2, 2) for _ in range(60)]
+    scores = {(f"t{i}", e): float(rng.random() < p) for i, p in enumerate(chances) for e in range(4)}
+    got, drawn = pass_rates(scores, 2), pass_rates(scores, 2, method="bootstrap")
+    assert got.any_low < got.any_of_k < got.any_high  # type: ignore[operator]
+    assert got.all_low < got.all_of_k < got.all_high  # type: ignore[operator]
+    assert got.any_low == pytest.approx(drawn.any_low, abs=0.02)
+    assert got.all_high == pytest.approx(drawn.all_high, abs=0.02)
+    assert f"pass@2 {got.any_of_k:.3f} [{got.any_low:.3f}, {got.any_high:.3f}]" in got.summary()
+    never = pass_rates(runs(*[0.0] * 40, episodes=2), 2)
+    assert (never.all_of_k, never.all_low) == (0.0, 0.0)
+    assert 0.1 < never.all_high < 0.25  # type: ignore[operator]
+    assert pass_rates(runs(1.0, 0.0, episodes=2), 3).any_low is None
+    assert PassRates.model_validate_json(got.model_dump_json()) == got
+
+
+def test_pass_rates_cover_the_truth_as_often_as_they_say() -> None:
+    rng, hits = random.Random(6), 0
+    for _ in range(300):
+        chances = [rng.betavariate(4, 1) for _ in range(40)]  # pass@2 is 1 - 1/5 * 2/6
+        scores = {(str(t), e): float(rng.random() < p) for t, p in enumerate(chances) for e in range(4)}
+        got = pass_rates(scores, 2)
+        hits += got.any_low <= 1 - 1 / 15 <= got.any_high  # type: ignore[operator]
+    assert 0.92 <= hits / 300 <= 0.99
+
+
+def test_holm_adjusts_as_in_the_published_steps() -> None:
+    # .005 * 4, .01 * 3, .03 * 2, and .04 is held to the one before it.
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.6, 0.7]) == [1.0, 1.0]
+    assert holm([0.04]) == [0.04]
 
 
 def test_wilson_matches_a_published_value() -> None:
