@@ -12,6 +12,8 @@ MADE := .venv/made-$(HERE)
 READY := .venv/ready-$(HERE)-$(WANT)
 LITELLM := .venv/litellm-$(HERE)-$(WANT)
 TRACES := .venv/traces-$(HERE)-$(WANT)
+AGENTS := mini-swe-agent==2.4.6 smolagents[openai]==1.26.0
+FOREIGN := .venv/foreign-$(HERE)-$(shell echo '$(AGENTS)' | cksum | cut -d' ' -f1)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 # What `make evolve` takes: make evolve MODEL=openai/NAME API_BASE=http://127.0.0.1:8000/v1 BUDGET=2usd ...
@@ -29,7 +31,7 @@ FLAGS = $(call flag,RECIPE,--recipe) $(call flag,BUDGET,--budget) $(call flag,MO
 # openai/ and local models need nothing more; any other PROVIDER/NAME goes through litellm
 PROVIDERS := $(strip $(foreach spec,$(firstword $(MODEL)) $(firstword $(PROPOSER)),$(if $(findstring /,$(spec)),$(filter-out openai/% gguf:% scripted:%,$(spec)))))
 
-.PHONY: evolve test lint bench setup litellm test-traces clean
+.PHONY: evolve test lint bench setup litellm test-traces test-foreign clean
 .DELETE_ON_ERROR:
 
 evolve: $(READY) $(if $(PROVIDERS),$(LITELLM))  ## evolve an agent, print the evidence and write it down
@@ -54,6 +56,9 @@ litellm: $(LITELLM)  ## set up, with the litellm extra
 test-traces: $(TRACES)  ## set up, with the otel and mlflow extras, and pass the tests that need them
 	$(BIN)/python -m pytest tests/evolve/test_traces_otlp.py tests/evolve/test_traces_mlflow.py tests/evolve/test_traces_spans.py $(ARGS)
 
+test-foreign: $(READY) $(FOREIGN)  ## agents that others wrote, in an environment of their own, play through the proxy
+	INSTAR_FOREIGN=.venv/foreign/bin $(BIN)/python -m pytest tests/e2e/test_foreign_agents.py $(ARGS)
+
 clean:  ## remove what can be made again; runs/ stays
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -75,4 +80,9 @@ $(LITELLM): $(READY)
 
 $(TRACES): $(READY)
 	@$(PIP) -e '.[dev,otel,mlflow]'
+	@touch $@
+
+$(FOREIGN): $(MADE)
+	@$(PYTHON) -m venv --clear .venv/foreign
+	@.venv/foreign/bin/python -m pip install --quiet --disable-pip-version-check $(AGENTS)
 	@touch $@
