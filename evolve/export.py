@@ -6,7 +6,9 @@ what was exported. A file gets its name when it is whole, except with `follow`, 
 
 import gzip
 import os
+import signal
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -81,14 +83,14 @@ def export(
     path = None if out is None else Path(out)
     _check(to, path, endpoint, content, follow, split)
     tally: Counter[str] = Counter()
-    with Journal(run, readonly=True) as journal:
+    with Journal(run, readonly=True) as journal, _ctrl_c(follow) as stop:
         plan = plan_of(journal)
         reader = Reader(journal)
-        found = _until_stopped(reader.following()) if follow else reader.news()
+        found = reader.following(stop) if follow else reader.news()
         if to == "mlflow":
             where = _to_mlflow(Path(run), plan, found, endpoint, tally)
         elif to == "otlp" and path is None:
-            where = _to_server(plan, found, endpoint, content, tally)
+            where = _to_server(plan, found, endpoint, content, follow, tally)
         else:
             where = "standard output" if path is None else str(path)
             with _written(path, live=follow) as file:
@@ -105,10 +107,7 @@ def import_run(path: str | os.PathLike[str], out: str | os.PathLike[str]) -> Imp
     Of JSONL everything comes back, and its digest is that of the run. Raises TraceFault, JournalError or OSError.
     """
     source, silent = Path(path), 0
-    _, text = next(lines.numbered(source), (1, ""))
-    if not text:
-        raise TraceFault(f"{source}: is empty. Cure: import what `instar export --to jsonl` or `--to otlp` wrote")
-    ours = text.lstrip().startswith('{"instar"')
+    ours = lines.is_ours(source)
     with new_run(Path(out)) as run:
         if ours:
             lines.load(source, run)
@@ -180,13 +179,16 @@ def _rows(one: Trace, run: str, tally: Counter[str], split: str | None) -> Itera
 
 
 def _to_server(
-    plan: dict[str, Any], found: Iterable[Trace | Event], endpoint: str | None, content: bool, tally: Counter[str]
-) -> str:
+    plan: dict[str, Any], found: Iterable[Trace | Event], endpoint: str | None, content: bool, live: bool,
+    tally: Counter[str],
+) -> str:  # fmt: skip
     with Sender(endpoint, resource(plan)) as sender:
         for one in found:
             if isinstance(one, Trace):
                 sender.send(spans_of(one, plan, content=content))
                 tally["trajectories"] += 1
+                if live:  # somebody is watching
+                    sender.flush()
     tally["spans"] = sender.sent
     return sender.address
 
@@ -205,12 +207,23 @@ def _to_mlflow(
     return tracker.address
 
 
-def _until_stopped(found: Iterator[Trace | Event]) -> Iterator[Trace | Event]:
-    """Ctrl-C is how following a run ends, and no fault."""
-    try:
-        yield from found
-    except KeyboardInterrupt:
+@contextmanager
+def _ctrl_c(follow: bool) -> Iterator[threading.Event]:
+    """Ctrl-C is how following a run ends, and no fault: what is being written is finished. A second one is as ever."""
+    stop = threading.Event()
+    if not follow or threading.current_thread() is not threading.main_thread():
+        yield stop
         return
+
+    def once(*_: object) -> None:
+        stop.set()
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, once)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager

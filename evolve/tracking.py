@@ -57,6 +57,7 @@ class MLflowTracker:
             self._client: Any = mlflow.MlflowClient(tracking_uri=uri)
         self._experiment, self._name, self._plan = experiment, name, plan
         self._run: str | None = None
+        self._tags: dict[str, str] = {}
         self._known: dict[str, set[tuple[int, float]]] = {}  # points that an earlier logging left, by metric
         self._again = False
         self._points: list[Point] = []  # those that wait
@@ -143,6 +144,8 @@ class MLflowTracker:
     def _begun(self, started: float) -> str:
         """The MLflow run: the one that this run was logged to before, else a new one."""
         tags = {RUN: run_id(self._plan), FOLDER: self._name or ""} if self._plan is not None else {}
+        if self._run is not None and tags == self._tags:
+            return self._run
         with self._asking():
             if self._run is None:
                 experiment = self._find_experiment()
@@ -153,6 +156,7 @@ class MLflowTracker:
                     self._run = str(made.info.run_id)
             for tag, value in tags.items():
                 self._client.set_tag(self._run, tag, value)
+        self._tags = tags
         return self._run
 
     def _find_experiment(self) -> str:

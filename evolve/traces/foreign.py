@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from evolve.traces.imported import Imported
-from evolve.traces.lines import broken, numbered, parsed
+from evolve.traces.lines import broken, first_of, numbered, parsed
 from evolve.traces.trace import TraceFault
 from harness.model import Message, ToolCall, Usage
 from harness.trajectory import Call, Trajectory, Turn
@@ -52,11 +52,6 @@ class _Foreign:
     spans: list[_Span] = field(default_factory=list)
 
 
-def is_spans(told: dict[str, Any]) -> bool:
-    """Whether an object holds spans in OTLP/JSON."""
-    return isinstance(told.get("resourceSpans", told.get("resource_spans")), list)
-
-
 def load(path: Path, run: Imported) -> int:
     """Bring the traces of `path` into `run`; how many model calls carried no messages. Raises TraceFault or OSError.
 
@@ -77,8 +72,12 @@ def load(path: Path, run: Imported) -> int:
     for trace in mine:
         try:
             trajectory, without = _trajectory(trace)
-        except ValidationError as error:
-            raise TraceFault(f"{path}: trace {trace.spans[0].trace} makes no trajectory: {error}") from error
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            why = first_of(error) if isinstance(error, ValidationError) else f"{type(error).__name__}: {error}"
+            raise TraceFault(
+                f"{path}: trace {trace.spans[0].trace} makes no trajectory ({why}). Nothing was imported. "
+                "Cure: mend that trace, or leave it out"
+            ) from error
         silent += without
         made.append(trajectory)
     if silent and not any(trajectory.all_calls for trajectory in made):

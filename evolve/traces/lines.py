@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 import harness
 from evolve.traces.imported import Imported
-from evolve.traces.trace import Trace, TraceFault, run_id
+from evolve.traces.trace import INSIDE, Trace, TraceFault, run_id
 from harness.journal import Event
 from harness.trajectory import Trajectory
 
@@ -73,6 +73,18 @@ def broken(path: Path, number: int, what: str) -> TraceFault:
     return TraceFault(f"{path}, line {number}: {what}. Nothing was imported. Cure: mend the line, or export again")
 
 
+def is_ours(path: Path) -> bool:
+    """Whether a file begins with a header of ours. Raises TraceFault for an empty one, and OSError."""
+    _, text = next(numbered(path), (1, ""))
+    if not text:
+        raise TraceFault(f"{path}: is empty. Cure: import what `instar export --to jsonl` or `--to otlp` wrote")
+    try:
+        told = json.loads(text)
+    except ValueError:
+        return False
+    return isinstance(told, dict) and "instar" in told
+
+
 def check_header(path: Path, told: dict[str, Any]) -> None:
     """Raises TraceFault unless `told` begins a file that this version reads."""
     kind, version = told.get("instar"), told.get("format")
@@ -99,14 +111,20 @@ def load(path: Path, run: Imported) -> None:
             try:
                 run.put(Trajectory.model_validate(one["trajectory"]))
             except ValidationError as error:
-                raise broken(path, number, f"no trajectory ({_first(error)})") from error
-        elif isinstance(one.get("event"), str) and isinstance(one.get("body"), dict):
+                raise broken(path, number, f"no trajectory ({first_of(error)})") from error
+        elif _is_event(one):
             run.event(one["event"], one["body"], str(one.get("key", "")))
         else:
             raise broken(path, number, "neither a trajectory nor an event")
 
 
-def _first(error: ValidationError) -> str:
+def _is_event(told: dict[str, Any]) -> bool:
+    """Whether a line is an event that may stand beside trajectories; how they came about is no part of a file."""
+    kind = told.get("event")
+    return isinstance(kind, str) and kind not in INSIDE and isinstance(told.get("body"), dict)
+
+
+def first_of(error: ValidationError) -> str:
     """The first thing that is wrong, where and why, without the value."""
     found = error.errors(include_url=False, include_input=False)[0]
     return f"{'.'.join(map(str, found['loc'])) or 'whole'}: {found['msg']}"

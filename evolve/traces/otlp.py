@@ -111,7 +111,7 @@ class Sender:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if kind is None or issubclass(kind, KeyboardInterrupt):
+            if kind is None:
                 self.flush()
         finally:
             self._words.leave()

@@ -3,7 +3,7 @@
 One trace is one trajectory: `invoke_agent` over it all, a `chat` for each model call, an `execute_tool` for each action
 that was tried on the world. Ids are hashes of (run, episode, turn, call), so sending a run twice changes nothing. What
 was said goes out only if `content` is asked for, as the conventions want it; what no convention has a name for (score,
-reward, seed, ...) is under `instar.`. The conventions are "in development": names as of semantic-conventions-genai, mid 2026.
+reward, seed, ...) is under `instar.`. The conventions are "in development"; the names are those of mid 2026.
 
 The journal knows when a turn ended and how long each call took. A call is put at the beginning of its turn, after the
 calls before it; what is left of the turn is the world's.

@@ -7,14 +7,16 @@ what has finished is whole.
 
 import hashlib
 import json
-import time
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from harness.journal import Event, Journal
 from harness.trajectory import Trajectory
 
+#: Events of which trajectories are made.
+INSIDE = ("start", "step", "lost", "episode")
 #: Events that end a run: a benchmark run's and an evolution's.
 ENDS = ("evaluation", "outcome")
 POLL = 0.5  # seconds between two looks at a live run
@@ -72,14 +74,16 @@ class Reader:
                 case _:
                     yield event
 
-    def following(self, sleep: Callable[[float], None] = time.sleep) -> Iterator[Trace | Event]:
-        """`news`, again and again, until the run says that it is over."""
-        over = False
-        while not over:
+    def following(self, stop: threading.Event) -> Iterator[Trace | Event]:
+        """`news`, again and again, until the run says that it is over, or `stop` is set."""
+        while True:
             over = self._journal.newest(ENDS) is not None  # before the look, so that all before the end is in it
-            yield from self.news()
-            if not over:
-                sleep(POLL)
+            for one in self.news():
+                yield one
+                if stop.is_set():
+                    return
+            if over or stop.wait(POLL):
+                return
 
 
 def _trace(event: Event, steps: list[Event]) -> Trace:

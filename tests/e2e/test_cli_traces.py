@@ -14,9 +14,9 @@ from typing import Any
 
 import openai
 import pytest
-from shell import IMITATE, INSTAR, failed, found, furnish, instar, ok
+from shell import IMITATE, INSTAR, SLOWLY, failed, found, furnish, instar, ok
 
-from harness.journal import Journal
+from harness.journal import Journal, JournalError
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +113,34 @@ def test_a_live_run_is_followed_until_ctrl_c(place: Path, tmp_path: Path) -> Non
     assert following.returncode == 0, err
     assert (rest, len([line for line in map(json.loads, first) if "trajectory" in line])) == ("", 5)
     assert "5 trajectories" in err
+
+
+def test_a_run_that_is_being_played_is_followed_to_its_end(place: Path) -> None:
+    words = ("run", "agent", "--model", SLOWLY, "--n", "6", "--concurrency", "2", "--out", "runs/slow")
+    playing = subprocess.Popen(
+        [str(INSTAR), *words], cwd=place, env={**os.environ, "WAIT": "0.02"}, stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        while playing.poll() is None and not _begun(place / "runs/slow"):
+            pass
+        done = instar(place, "export", "runs/slow", "--to", "jsonl", "--follow")
+        _, err = playing.communicate(timeout=60)
+    finally:
+        playing.kill()
+        playing.communicate()
+    assert (done.returncode, playing.returncode) == (0, 0), done.stderr + err
+    assert done.stdout == ok(place, "export", "runs/slow", "--to", "jsonl")
+    assert sum("trajectory" in json.loads(line) for line in done.stdout.splitlines()) == 6
+
+
+def _begun(folder: Path) -> bool:
+    """Whether the run has written its plan."""
+    try:
+        with Journal(folder, readonly=True) as journal:
+            return journal.last("plan") is not None
+    except JournalError:  # no journal yet, or one that is being made
+        return False
 
 
 # ------------------------------------------------------ a foreign agent, through the proxy, to training rows

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import threading
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,7 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
         (lambda line: line[: len(line) // 2], "not JSON"),
         (lambda line: "[1]", "not a JSON object"),
         (lambda line: '{"something": 1}', "neither a trajectory nor an event"),
+        (lambda line: '{"event": "episode", "key": "run/agent/t0/0", "body": {}}', "neither a trajectory nor an event"),
         (lambda line: line.replace('"status": "done"', '"status": "fine"'), r"no trajectory \(status: Input should be"),
         (lambda line: line.replace('"goal"', '"aim"'), r"no trajectory \(goal: Field required"),
     ],
@@ -169,17 +171,19 @@ def test_following_gives_each_episode_as_it_ends_until_the_run_ends(tmp_path: Pa
         seen: list[str] = []
         looks: list[list[str]] = []
 
-        def wait(_: float) -> None:
-            looks.append(list(seen))
-            if len(looks) == 1:  # the episode that was being played ends; its first step came before this look
-                runs.put(journal, runs.trajectory("t1"))
-            elif len(looks) == 2:
-                runs.put(journal, runs.trajectory("t2"))
-                journal.append("evaluation", {"over": True})
-            else:
-                raise AssertionError("the run is over, and is still followed")
+        class Waiting(threading.Event):
+            def wait(self, timeout: float | None = None) -> bool:
+                looks.append(list(seen))
+                if len(looks) == 1:  # the episode that was being played ends; its start came before this look
+                    runs.put(journal, runs.trajectory("t1"))
+                elif len(looks) == 2:
+                    runs.put(journal, runs.trajectory("t2"))
+                    journal.append("evaluation", {"over": True})
+                else:
+                    raise AssertionError("the run is over, and is still followed")
+                return False
 
-        for one in Reader(reading).following(wait):
+        for one in Reader(reading).following(Waiting()):
             seen.append(one.trajectory.task if isinstance(one, Trace) else one.kind)
     assert looks == [["plan", "t0"], ["plan", "t0", "t1"]]
     assert seen == ["plan", "t0", "t1", "t2", "evaluation"]

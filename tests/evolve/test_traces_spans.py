@@ -279,3 +279,14 @@ def test_a_line_that_holds_no_spans_is_named(tmp_path: Path) -> None:
         with pytest.raises(TraceFault, match=r"bad\.jsonl, line 2: .*Nothing was imported\. Cure: "):
             import_run(tmp_path / "bad.jsonl", tmp_path / "back")
         assert not (tmp_path / "back").exists()
+
+
+def test_a_trace_that_makes_no_trajectory_is_named(tmp_path: Path) -> None:
+    for wrong in (
+        {"gen_ai.output.messages": json.dumps([{"role": "assistant", "parts": [{"type": "tool_call"}]}])},
+        {"gen_ai.input.messages": json.dumps(["words"])},
+        {"gen_ai.usage.input_tokens": "many"},
+    ):
+        with pytest.raises(TraceFault, match=rf"theirs\.json: trace {'ab' * 16} makes no trajectory \(.*Cure: "):
+            import_run(foreign(tmp_path, AGENT, FIRST | wrong), tmp_path / "back")
+        assert not (tmp_path / "back").exists()
