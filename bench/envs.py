@@ -2,12 +2,14 @@
 
 Measured: steps a second through the async `step`, admissible choices included, with actions drawn at random; resets
 and made tasks a second. The limit is the same loop over an environment that only looks its answer up in a dict, in the
-same run: a ratio travels to other machines, a rate does not. Run from the root: `python -m bench.envs [--quick]`
-(as a script its own name would hide the package).
+same run: a ratio travels to other machines, a rate does not. Beside it the same world in a worker process: CPU a step
+on either side of the line, how long a worker takes to be ready, and how long a reset takes once it is. Run from the
+root: `python -m bench.envs [--quick]` (as a script its own name would hide the package).
 """
 
 import asyncio
 import json
+import math
 import random
 import statistics
 import sys
@@ -19,6 +21,8 @@ from envs.household import Household, benchmark
 
 LEVELS = (1, 6)
 STEPS_PER_S = 20_000.0
+#: Most ms of CPU that a step in a worker may take of this process: what a runner's step may, in all.
+ISOLATED_MS = 0.25
 #: Least share of the limit's speed that the household must reach; a slower one has grown a needless cost.
 SHARE_OF_LIMIT = 0.08
 
@@ -65,6 +69,46 @@ async def _walk(env: Env, tasks: list[Task], steps: int) -> tuple[float, float]:
     return done / stepping, resets / resetting
 
 
+async def _isolated(steps: int) -> dict[str, float]:
+    """Level 1 in a worker: ms of CPU a step here and there, seconds until a worker is ready, ms of a reset then."""
+    from envs.worker import Workers, isolated
+
+    household = isolated(benchmark(), "household")
+    tasks, pool = household.tasks("train", 50), household.make_env
+    assert isinstance(pool, Workers)
+    found: dict[str, float] = {}
+    try:
+        began = time.perf_counter()
+        env = pool()
+        await env.reset(tasks[0], 0)
+        found["worker_start_s"] = time.perf_counter() - began
+        pid = env.pid
+        resets = []
+        for task in tasks[:20]:
+            await env.close()
+            began = time.perf_counter()
+            await env.reset(task, 0)
+            resets.append(time.perf_counter() - began)
+        found["warm_reset_ms"] = 1e3 * statistics.median(resets)
+        here, there = time.process_time(), _cpu_of(pid)
+        await _walk(env, tasks, steps)
+        found["cpu_ms_a_step_here"] = 1e3 * (time.process_time() - here) / steps
+        found["cpu_ms_a_step_there"] = 1e3 * (_cpu_of(pid) - there) / steps
+        await env.close()
+    finally:
+        pool.close()
+    return found
+
+
+def _cpu_of(pid: int) -> float:
+    """Seconds that process `pid` has computed for; nan where the system does not tell."""
+    try:
+        with open(f"/proc/{pid}/schedstat", encoding="ascii") as file:
+            return int(file.read().split()[0]) / 1e9
+    except OSError:
+        return math.nan
+
+
 def run(quick: bool) -> dict[str, Any]:
     """{"figures": ..., "goals": ..., "met": ...}; medians of five turns, limit and household taking turns."""
     steps = 4_000 if quick else 40_000
@@ -85,11 +129,14 @@ def run(quick: bool) -> dict[str, Any]:
         )
         figures[f"household_resets_per_s_level_{level}"] = round(statistics.median(resets))
         figures[f"household_tasks_made_per_s_level_{level}"] = round(made)
+    for name, value in asyncio.run(_isolated(steps // 4)).items():
+        figures[f"isolated_{name}"] = round(value, 4)
     rates = [figures[f"household_steps_per_s_level_{level}"] for level in LEVELS]
     shares = [figures[f"household_share_of_limit_level_{level}"] for level in LEVELS]
     figures["household_steps_per_s"] = min(rates)
     goals = {
         f"household steps a second >= {STEPS_PER_S:.0f} at every level": min(rates) >= STEPS_PER_S,
+        f"isolated, ms of CPU a step here <= {ISOLATED_MS}": figures["isolated_cpu_ms_a_step_here"] <= ISOLATED_MS,
         f"household share of the limit >= {SHARE_OF_LIMIT} at every level": min(shares) >= SHARE_OF_LIMIT,
     }
     return {"figures": figures, "goals": goals, "met": all(goals.values())}

@@ -20,13 +20,24 @@ def blocks(language: str) -> list[str]:
 
 
 def test_the_page_shows_the_example_file_as_it_is_in_at_most_thirty_lines() -> None:
-    assert blocks("python") == [FILE.read_text()]
+    assert blocks("python")[0] == FILE.read_text()
     assert len(FILE.read_text().splitlines()) <= 30
 
 
 def test_the_example_passes_every_rule_also_in_another_process() -> None:
     report = check(load(str(FILE)), spec=str(FILE), episodes=6)
     assert {result.status for result in report.results} == {"passed"}, str(report)
+
+
+def test_the_example_of_a_world_in_a_process_of_its_own_runs(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(FILE.parent)
+    monkeypatch.setenv("INSTAR_STATE", str(tmp_path))
+    (code,) = blocks("python")[1:]
+    exec(compile(code, "docs/environments.md", "exec"), {})
+    assert capsys.readouterr().out.startswith(("It opens.", "The key breaks."))
+    assert list((tmp_path / "leases").iterdir()) == []
 
 
 LINES = [line for block in blocks("sh") for line in block.splitlines() if not line.startswith("instar init ")]
