@@ -8,6 +8,7 @@ alone, and later batches are as large as the dearest episode so far allows; one 
 import re
 from dataclasses import dataclass, field
 
+from harness.finished import Finished
 from harness.trajectory import Trajectory
 
 _UNITS = {
@@ -87,7 +88,7 @@ class Budget:
         """What was spent, for the record; dollars None when the price of any call is unknown."""
         return {**self.spent, "dollars": self.spent["dollars"] if self.priced else None}
 
-    def charge(self, trajectory: Trajectory) -> None:
+    def charge(self, trajectory: Trajectory | Finished) -> None:
         """Count a finished episode."""
         cost = {"tokens": trajectory.tokens, "dollars": trajectory.dollars, "seconds": trajectory.seconds}
         for unit, amount in cost.items():

@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +17,7 @@ import typer
 from evolve.cli_clean import clean
 from evolve.cli_look import Json, RunArg, add_to, as_json, stop
 from evolve.cli_proxy import proxy
+from evolve.cli_replay import replay
 from evolve.cli_stats import add_to as add_stats
 from evolve.cli_traces import add_to as add_traces
 
@@ -50,6 +52,12 @@ ApiKeyEnv = Annotated[
 ]
 Seed = Annotated[int, typer.Option(help="The run's seed: all randomness comes from it.")]
 Concurrency = Annotated[int, typer.Option("--concurrency", "-c", min=1, help="Episodes at once.")]
+CallsOpt = Annotated[
+    int | None, typer.Option("--calls", min=1, help="Calls of the model at once; default: what its server bears.")
+]
+WorldsOpt = Annotated[
+    int | None, typer.Option("--worlds", min=1, help="Steps of environments at once; default: one an episode.")
+]
 BudgetOpt = Annotated[
     str | None,
     typer.Option(
@@ -61,6 +69,13 @@ Out = Annotated[
     Path | None,
     typer.Option("--out", "-o", help="Run folder; default: one in runs/ named after all that shapes the run."),
 ]
+
+
+class Retry(StrEnum):
+    """What to do with episodes that an earlier call lost."""
+
+    failed = "failed"
+    none = "none"
 
 
 @app.command()
@@ -90,9 +105,20 @@ def run(
     ] = 1,
     model: ModelOpt = None, gguf: Gguf = None, api_base: ApiBase = None, api_key_env: ApiKeyEnv = None,
     memory: Annotated[str | None, typer.Option(help="Recall from the memory of this run folder.")] = None,
-    seed: Seed = 0, concurrency: Concurrency = 2, budget: BudgetOpt = None, out: Out = None, json: Json = False,
+    seed: Seed = 0, concurrency: Concurrency = 2, calls: CallsOpt = None, worlds: WorldsOpt = None,
+    retry: Annotated[
+        Retry, typer.Option(help="failed: play episodes that were lost again; none: leave them missing.")
+    ] = Retry.failed,
+    max_missing: Annotated[
+        float, typer.Option(min=0, max=1, help="Share of lost episodes above which the run is undecided.")
+    ] = 0.2,
+    budget: BudgetOpt = None, out: Out = None, json: Json = False,
 ) -> None:  # fmt: skip
-    """Run an agent on a benchmark: mean score with its interval, cost, and a journal of everything."""
+    """Run an agent on a benchmark: mean score with its interval, cost, and a journal of everything.
+
+    The same command goes on where it was cut off. Only lost episodes are ever played again: to repeat a bad score until
+    it is a good one would not be a measurement.
+    """
     from evolve.display import Display
     from evolve.session import run as go
 
@@ -100,8 +126,8 @@ def run(
         found = go(
             harness, env, split=split, n=n, episodes=episodes, model=_model(model, gguf),
             options=_options(harness, _model(model, gguf), api_base, api_key_env), memory=memory, seed=seed,
-            concurrency=concurrency, budget=budget, out=str(out) if out else None, watch=display.watch,
-            say=display.say,
+            concurrency=concurrency, calls=calls, worlds=worlds, fill=retry is Retry.failed, max_missing=max_missing,
+            budget=budget, out=str(out) if out else None, watch=display.watch, say=display.say,
         )  # fmt: skip
     if json:
         typer.echo(as_json(found))
@@ -169,10 +195,11 @@ def report(
 ) -> None:
     """Write one self-contained HTML page about a run."""
     from evolve.page import write
+    from evolve.report import read_report
     from evolve.terminal import show
 
-    page = write(run, out, everything=everything)
-    show(run, page=page)
+    data = read_report(run)
+    show(data, page=write(data, out, everything=everything))
 
 
 add_to(app)
@@ -180,6 +207,7 @@ add_stats(app)
 add_traces(app)
 app.command()(clean)
 app.command()(proxy)
+app.command()(replay)
 
 
 def _model(model: str | None, gguf: Path | None) -> str | None:

@@ -17,12 +17,14 @@ from envs import Benchmark
 from evolve.budget import Budget
 from evolve.evolver import Outcome
 from evolve.evolver import evolve as _evolve
-from evolve.lab import Lab, scores
+from evolve.lab import Lab
 from evolve.pairing import compare_runs as compare_runs
 from evolve.recipes import Recipe, settings_of
 from evolve.recipes import recipe as _recipe
 from evolve.setup import Setup, digest
-from evolve.stats import Mean, PassRates, mean_interval, pass_rates
+from evolve.stats import MAX_MISSING
+from evolve.tally import Evaluation as Evaluation
+from evolve.tally import Tally
 from harness.folder import Harness
 from harness.journal import FILE as JOURNAL
 from harness.journal import Journal, JournalError
@@ -33,13 +35,11 @@ from harness.trajectory import Trajectory
 
 #: Tasks of a run, and of an exam, when nobody says how many: these, or all if the split has fewer.
 _RUN, _EXAM = 40, 50
-#: Episodes between two looks at the budget.
-_CHUNK = 8
 Watch = Callable[[Progress], None]
 T = TypeVar("T")
 
 
-def _silent(_: str) -> None:
+def silent(_: str) -> None:
     """Says nothing."""
 
 
@@ -52,30 +52,18 @@ class Evolution(BaseModel):
     outcome: Outcome
 
 
-class Evaluation(BaseModel):
-    """What a benchmark run found; `folder` holds its journal."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    folder: str
-    asked: int  # episodes asked for; a budget may have left some unplayed
-    mean: Mean
-    rates: PassRates | None = None  # with several episodes a task
-    solved: int
-    cost: dict[str, float | None]
-    cached: int
-    taught: int | None = None  # tasks that taught the memory which was recalled from, as far as it is known
-
-
 def run(
     harness: Harness | str, env: str | Benchmark, *, split: str = "valid", n: int | None = None, episodes: int = 1,
     model: str | Model | None = None, options: Mapping[str, Any] | None = None, memory: str | None = None,
-    seed: int = 0, concurrency: int = 2, budget: str | None = None, out: str | None = None, watch: Watch | None = None,
-    say: Callable[[str], None] = _silent,
+    seed: int = 0, concurrency: int = 2, calls: int | None = None, worlds: int | None = None, fill: bool = True,
+    max_missing: float = MAX_MISSING, budget: str | None = None, out: str | None = None, watch: Watch | None = None,
+    on_episode: Callable[[Trajectory], None] | None = None, say: Callable[[str], None] = silent,
 ) -> Evaluation:  # fmt: skip
     """Play `n` tasks of `split` (40, or all if it has fewer), `episodes` times each; the mean score with its interval.
 
-    Goes on where an equal call was cut off, and fills the gaps of one that was not. A budget may leave tasks unplayed.
+    Goes on where an equal call was cut off, and fills the gaps of one that was not (unless `fill` is False). A budget
+    may leave tasks unplayed. With more than a share of `max_missing` gaps the mean is undecided. At most `concurrency`
+    episodes, `calls` of the model and `worlds` steps of worlds at once; `on_episode` is told each that ends.
     Raises HarnessError, EnvError, ModelRefused, RunStopped, JournalError, MemoryFault or ValueError.
     """
     setup = Setup(_loaded(harness), env, model, options, seed, concurrency, memory)
@@ -89,23 +77,27 @@ def run(
     async def go(journal: Journal) -> Evaluation:
         agent, store = setup.agent(benchmark, answering, say)
         taught = _overlap(memory, plan, say)
-        runner = Runner(benchmark, journal, seed=seed, concurrency=concurrency, watch=watch)
+        runner = Runner(
+            benchmark, journal, seed=seed, concurrency=concurrency, calls=calls, worlds=worlds, watch=watch,
+            on_episode=on_episode,
+        )  # fmt: skip
         jobs = [Job(agent, task, number) for number in range(episodes) for task in tasks]
         say(f"{len(jobs)} episodes of at most {agent.steps(benchmark)} steps; journal: {journal.folder}")
+        tally = Tally(benchmark, limit)
         try:
-            results = await _within(limit, runner, jobs, agent.calls(benchmark))
+            await tally.play(runner, jobs, agent.calls(benchmark), fill=fill)
         finally:
             if store is not None:
                 store.close()
-        if len(results) < len(jobs):
-            say(f"the budget ended after {len(results)} of {len(jobs)} episodes ({limit.describe()})")
-        evaluation = _evaluated(journal, benchmark, results, episodes, taught, len(jobs))
+        if tally.played < len(jobs):
+            say(f"the budget ended after {tally.played} of {len(jobs)} episodes ({limit.describe()})")
+        evaluation = tally.evaluation(journal, episodes, len(jobs), taught, max_missing)
         body, last = evaluation.model_dump(mode="json", exclude={"folder"}), journal.last("evaluation")
         if last is None or last.body != body:
             journal.append("evaluation", body)
         return evaluation
 
-    return _in_folder(setup, plan, out, [answering] if setup.owns_model else [], go)
+    return in_folder(setup, plan, out, [answering] if setup.owns_model else [], go)
 
 
 def evolve(
@@ -114,7 +106,7 @@ def evolve(
     options: Mapping[str, Any] | None = None, proposer: str | None = None,
     proposer_options: Mapping[str, Any] | None = None, split: str = "test", n: int | None = None,
     seed: int = 0, concurrency: int = 2, out: str | None = None, watch: Watch | None = None,
-    say: Callable[[str], None] = _silent,
+    say: Callable[[str], None] = silent,
 ) -> Evolution:  # fmt: skip
     """Evolve `harness` by `recipe` beside its control, examine both on `n` tasks of `split` (50, or all).
 
@@ -154,43 +146,11 @@ def evolve(
         finally:
             lab.close()
 
-    return _in_folder(setup, plan, out, owned, go)
+    return in_folder(setup, plan, out, owned, go)
 
 
 def _loaded(harness: Harness | str) -> Harness:
     return harness if isinstance(harness, Harness) else Harness.load(harness)
-
-
-async def _within(limit: Budget, runner: Runner, jobs: list[Job], calls: int) -> list[Trajectory]:
-    """Play jobs in order, a few at a time, as long as the budget certainly pays the next few."""
-    results: list[Trajectory] = []
-    while len(results) < len(jobs):
-        size = len(jobs) if limit.unlimited else limit.affords(_CHUNK, calls)
-        some = jobs[len(results) : len(results) + size]
-        if not some:
-            break
-        for trajectory in await runner.run(some, settle=False):
-            limit.charge(trajectory)
-            results.append(trajectory)
-    return results
-
-
-def _evaluated(
-    journal: Journal, benchmark: Benchmark, results: list[Trajectory], episodes: int, taught: int | None, asked: int
-) -> Evaluation:
-    total, found = Budget(), scores(results)
-    for trajectory in results:
-        total.charge(trajectory)
-    return Evaluation(
-        folder=str(journal.folder),
-        asked=asked,
-        mean=mean_interval(found, reward_range=benchmark.reward_range),
-        rates=pass_rates(found, episodes, benchmark.success_at) if episodes > 1 else None,
-        solved=sum(t.score is not None and benchmark.solved(t.score) for t in results),
-        cost=total.cost(),
-        cached=sum(t.cached for t in results),
-        taught=taught,
-    )
 
 
 def _overlap(memory: str | None, plan: Mapping[str, Any], say: Callable[[str], None]) -> int | None:
@@ -210,7 +170,7 @@ def _overlap(memory: str | None, plan: Mapping[str, Any], say: Callable[[str], N
     return shared
 
 
-def _in_folder(
+def in_folder(
     setup: Setup, plan: dict[str, Any], out: str | None, models: Sequence[Model], go: Callable[[Journal], Awaitable[T]]
 ) -> T:
     """Open the run's journal, write down what the run is, and close it and the models whatever happens."""

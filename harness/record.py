@@ -5,48 +5,61 @@ episode, each the equal request of the same number: repeats of an episode then s
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from harness.journal import Event, Journal
+from harness.journal import Journal, serves_all
+from harness.known import SAME, Known, answered
 from harness.model import Completion, Usage
-from harness.trajectory import Call, Lost, total_dollars
-
-#: What a call and the completion that it recorded have in common, beside the text.
-_SAME = ("tool_calls", "finish_reason", "mode", "usage", "prompt_ids", "output_ids", "output_logprobs")
+from harness.trajectory import Call, Lost, Trajectory, total_dollars
 
 
 class Record:
-    """The answers in `journal` by digest. What it holds already is read when a deterministic model first asks."""
+    """The answers in `journal` by digest."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._answers: dict[str, Completion] | None = None
 
     def answer(self, digest: str) -> Completion | None:
         """The answer that serves all episodes, if there is one."""
-        if not _serves_all(digest):
-            return None
-        if self._answers is None:
-            self._answers = {}
-            for event in (*self._journal.events("step"), *_ends(self._journal, None)):
-                for call in _calls(event):
-                    if _serves_all(call["digest"]):
-                        self._answers.setdefault(call["digest"], _answer(call))
-        return self._answers.get(digest)
-
-    def learn(self, call: Call) -> None:
-        """Know the answer to `call` from now on."""
-        if self._answers is not None and _serves_all(call.digest) and call.digest not in self._answers:
-            same = {key: getattr(call, key) for key in _SAME}
-            self._answers[call.digest] = Completion(text=call.output, **same)
+        found = self._journal.answer(digest) if serves_all(digest) else None
+        return None if found is None else _answer(found)
 
     def earlier(self, key: str) -> "Earlier":
         """The tries of episode `key` until now."""
         tries: dict[int, list[dict[str, Any]]] = {}
-        for event in (*self._journal.events("step", key), *_ends(self._journal, key)):
-            tries.setdefault(event.body["attempt"], []).extend(_calls(event))
+        for attempt, call in self._journal.calls(key):
+            tries.setdefault(attempt, []).append(call)
         return Earlier([calls for _, calls in sorted(tries.items())])
+
+
+class Tape:
+    """What one episode of another run was answered: equal requests get equal answers.
+
+    In its first `steps` turns the answers are those of the tape whatever is asked, call by call, so that an episode
+    comes to the same point with another harness; there is no answer where the tape has no such call.
+    """
+
+    def __init__(self, trajectory: Trajectory | None, steps: int = 0) -> None:
+        turns = trajectory.turns if trajectory is not None else ()
+        self._forced = {(t, n): call for t, turn in enumerate(turns[:steps]) for n, call in enumerate(turn.calls)}
+        self._calls = {call.digest: call for call in reversed(trajectory.all_calls)} if trajectory is not None else {}
+
+    def answer(self, digest: str, turn: int, number: int) -> Completion | None:
+        """The answer to call `number` of turn `turn`."""
+        call = self._forced.get((turn, number)) or self._calls.get(digest)
+        return None if call is None else answered(call)
+
+    def known(self, earlier: "Earlier") -> Known:
+        """What this tape and `earlier` tries answer, as data."""
+        taped = {digest: answered(call) for digest, call in self._calls.items()}
+        forced = {place: answered(call) for place, call in self._forced.items()}
+        return Known({**earlier.known().answers, **taped}, forced)
+
+    def told(self, call: Call, turn: int, number: int) -> Call:
+        """`call` as it is written down: an answer that was forced is an answer to nothing else."""
+        forced = (turn, number) in self._forced
+        return call.model_copy(update={"digest": f"{call.digest}#taped"}) if forced else call
 
 
 class Earlier:
@@ -61,6 +74,10 @@ class Earlier:
         """The first answer that an earlier try got."""
         call = self._calls.get(digest)
         return None if call is None else _answer(call)
+
+    def known(self) -> Known:
+        """All that these tries were answered, as data."""
+        return Known({digest: _answer(call) for digest, call in self._calls.items()})
 
     def pays(self, digest: str) -> bool:
         """Whether an earlier try paid for this answer; says so once, since the answer is then counted."""
@@ -86,20 +103,5 @@ class Earlier:
         return Lost(calls=len(usages), usage=usage)
 
 
-def _ends(journal: Journal, key: str | None) -> Iterator[Event]:
-    """The ends of tries: those that broke and were followed by another one, and those that stood."""
-    yield from journal.events("lost", key)
-    yield from journal.events("episode", key)
-
-
-def _calls(event: Event) -> list[dict[str, Any]]:
-    body = event.body["turn"].get("calls", []) if event.kind == "step" else event.body["unfinished"]
-    return list(body)
-
-
-def _serves_all(digest: str) -> bool:
-    return "#" not in digest.rpartition(":")[2]
-
-
 def _answer(call: Mapping[str, Any]) -> Completion:
-    return Completion.model_validate({"text": call["output"], **{key: call[key] for key in _SAME if key in call}})
+    return Completion.model_validate({"text": call["output"], **{key: call[key] for key in SAME if key in call}})

@@ -6,21 +6,26 @@ infrastructure breaks is retried, then recorded as a gap; a fault that would bre
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from envs import Benchmark
 from harness.agent import Player
-from harness.episode import Lookup, Tell
+from harness.episode import Tell
+from harness.finished import Finished
 from harness.journal import Journal, JournalError
+from harness.known import Known
 from harness.model import Completion
-from harness.record import Earlier, Record
+from harness.record import Earlier, Record, Tape
 from harness.rollout import Broken, Ended, rollout
 from harness.rollout import Job as Job
 from harness.throttle import Throttles
 from harness.trajectory import Call, Trajectory, Turn
 
+#: Told the index of a job and what became of it.
+Each = Callable[[int, Trajectory | Finished], None]
 STUBBORN = 20  # losses in a row, beside the episodes at once, after which a run that went well stops
 
 
@@ -49,8 +54,10 @@ class Progress:
 class Stage(Protocol):
     """Somewhere else where rollouts run; turns come back to `record` as they are taken."""
 
-    async def play(self, job: Job, seed: int, record: Callable[[Turn], Turn], lookup: Lookup, tell: Tell) -> Ended:
-        """Play `job` there; a place that is lost is tried again elsewhere, or is an `Ended` gap."""
+    async def play(
+        self, job: Job, seed: int, record: Callable[[Turn], Turn], known: Known, tell: Tell, choosy: bool
+    ) -> Ended:
+        """Play `job` there, asking nothing that is `known`; a place that is lost is a gap that another try mends."""
         ...
 
 
@@ -74,6 +81,7 @@ class Runner:
     watch: Callable[[Progress], None] | None = None
     on_episode: Callable[[Trajectory], None] | None = None
     elsewhere: Stage | None = None
+    tape: Callable[[str], Tape] | None = None
     _record: Record = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -90,14 +98,17 @@ class Runner:
         Other gaps are missing data that the next call fills.
         """
         results: list[Trajectory | None] = [None] * len(jobs)
-        await self.play(jobs, results.__setitem__, settle=settle)
+
+        def keep(index: int, found: Trajectory | Finished) -> None:
+            results[index] = found if isinstance(found, Trajectory) else self.journal.trajectory(found.id)
+
+        await self.play(jobs, keep, settle=settle)
         return [result for result in results if result is not None]
 
-    async def play(
-        self, jobs: Sequence[Job], each: Callable[[int, Trajectory], None], *, settle: bool = True, fill: bool = True
-    ) -> None:
-        """As `run`, but hands each trajectory over with the index of its job as soon as it ends, and keeps none.
+    async def play(self, jobs: Sequence[Job], each: Each, *, settle: bool = True, fill: bool = True) -> None:
+        """As `run`, but hands over each episode as soon as it is known, with the index of its job, and keeps none.
 
+        One that the journal knows comes without its turns.
         Without `fill` a gap of an earlier call stays a gap also where the batch was not settled.
         """
         batch = _Batch(self, jobs, each, settle, fill)
@@ -134,13 +145,14 @@ class Runner:
     async def _attempt(self, job: Job, attempt: int, tell: Tell) -> Ended:
         """One try, written down turn by turn."""
         earlier = self._record.earlier(job.key) if attempt else Earlier()
+        tape = self.tape(job.key) if self.tape is not None else None
         self.journal.append("start", {"attempt": attempt}, job.key)
 
         def lookup(digest: str, turn: int, number: int) -> Completion | None:
-            return earlier.answer(digest) or self._record.answer(digest)
+            taped = tape.answer(digest, turn, number) if tape is not None else None
+            return taped or earlier.answer(digest) or self._record.answer(digest)
 
         def paid(call: Call) -> Call:
-            self._record.learn(call)
             if call.cached and earlier.pays(call.digest):  # paid by this very episode before it was cut off
                 return call.model_copy(update={"cached": False})
             return call
@@ -148,7 +160,10 @@ class Runner:
         turns: list[Turn] = []
 
         def record(turn: Turn) -> Turn:
-            turn = turn.model_copy(update={"calls": tuple(map(paid, turn.calls))})
+            calls = tuple(map(paid, turn.calls))
+            if tape is not None:
+                calls = tuple(tape.told(call, len(turns), number) for number, call in enumerate(calls))
+            turn = turn.model_copy(update={"calls": calls})
             self.journal.append(
                 "step", {"attempt": attempt, "turn": turn.model_dump(mode="json", exclude_defaults=True)}, job.key
             )
@@ -156,7 +171,8 @@ class Runner:
             return turn
 
         if self.elsewhere is not None:
-            ended = await self.elsewhere.play(job, self.seed, record, lookup, tell)
+            known = tape.known(earlier) if tape is not None else earlier.known()
+            ended = await self.elsewhere.play(job, self.seed, record, known, tell, self._had_choices)
         else:
             ended = await rollout(
                 self.benchmark, job, seed=self.seed, record=record, lookup=lookup, tell=tell, throttles=self.throttles,
@@ -172,9 +188,7 @@ class Runner:
 class _Batch:
     """The jobs of one call: which are known already, what to tell of the others, and when it is enough."""
 
-    def __init__(
-        self, runner: Runner, jobs: Sequence[Job], each: Callable[[int, Trajectory], None], settle: bool, fill: bool
-    ) -> None:
+    def __init__(self, runner: Runner, jobs: Sequence[Job], each: Each, settle: bool, fill: bool) -> None:
         keys = [job.key for job in jobs]
         if len(set(keys)) != len(keys):
             raise ValueError(f"two jobs have the same key: {next(key for key in keys if keys.count(key) > 1)}")
@@ -192,7 +206,7 @@ class _Batch:
         """Hand over what the journal knows; the indexes of the others."""
         journal = self._runner.journal
         for index, job in enumerate(self._jobs):
-            found = journal.trajectory(job.key)
+            found = journal.ended(job.key)
             if found is None or (found.status == "gap" and not self._keep_gaps):
                 self.waiting.append(index)
             else:
@@ -234,12 +248,12 @@ class _Batch:
         if self._settle and self._jobs and not self._settled:
             journal.append("batch", {"episodes": self.progress.done, "gaps": self.progress.gaps}, self._name)
 
-    def _count(self, index: int, result: Trajectory) -> None:
+    def _count(self, index: int, result: Trajectory | Finished) -> None:
         progress = self.progress
         progress.done += 1
         progress.gaps += result.status == "gap"
         progress.scores += result.score or 0.0
-        progress.retried += result.retried.total()
+        progress.retried += Counter(dict(result.retried)).total()
         self._each(index, result)
         if self._runner.watch is not None:
             self._runner.watch(progress)
@@ -253,7 +267,7 @@ class _Batch:
         )
 
 
-def _same(found: Trajectory, player: Player, journal: Journal) -> None:
+def _same(found: Finished, player: Player, journal: Journal) -> None:
     """Refuse an episode of the record that another harness or model played: building on it would mix two runs."""
     if (found.harness, found.model) != (player.version, player.model_name):
         raise JournalError(
