@@ -19,6 +19,8 @@ from harness.settings import Settings
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 LANGUAGES = {"python", "sh", "toml", "text"}
+#: Pages whose blocks need a server beside them: test_docs_foreign.py runs them.
+ELSEWHERE = {"foreign.md"}
 
 
 def blocks(page: Path, language: str | None = None) -> list[tuple[str, str]]:
@@ -75,7 +77,11 @@ def test_every_block_says_what_it_is(page: Path) -> None:
     assert {language for language, _ in blocks(page)} <= LANGUAGES
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if blocks(page, "python") and page.name not in ELSEWHERE],
+    ids=lambda page: page.name,
+)
 def test_the_python_of_a_page_runs_from_top_to_bottom(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scripted: None
 ) -> None:
@@ -84,7 +90,9 @@ def test_the_python_of_a_page_runs_from_top_to_bottom(
         exec(compile(block, f"{page.name}, Python block {number}", "exec"), {"__name__": "page"})
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "sh")], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if blocks(page, "sh") and page.name not in ELSEWHERE], ids=lambda page: page.name
+)
 def test_each_shell_line_of_a_page_is_one_that_the_program_takes(page: Path) -> None:
     for words in commands(page):
         match words[0]:
