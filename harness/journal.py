@@ -77,8 +77,7 @@ class Journal:
         if not trajectory.turns:
             turns = tuple(Turn.model_validate(turn) for turn in self._turns(trajectory.id, attempt))
             trajectory = trajectory.model_copy(update={"turns": turns})
-        stray = _stray(self.calls(trajectory.id), attempt, trajectory.lost.calls) if attempt else 0
-        row = Finished.of(trajectory, stray).text()
+        row = Finished.of(trajectory, self._earlier(trajectory, attempt)).text()
         with self._writing():
             seq = self._insert("episode", self._texts.fold(body), trajectory.id)
             self._db.execute("INSERT INTO finished VALUES (?, ?)", (seq, row))
@@ -155,7 +154,12 @@ class Journal:
     def stray(self, key: str) -> int:
         """Calls that tries at `key` had paid for, which its last finished try neither used nor counted as lost."""
         end = self.last("episode", key)
-        return _stray(self.calls(key), *((None, 0) if end is None else _ended(end)))
+        if end is None:
+            return _stray((call for _, call in self.calls(key)), ())
+        last = end.body["attempt"]
+        others = (call for attempt, call in self.calls(key) if attempt != last)
+        final = self._assemble(end)
+        return _stray(others, (call.digest for call in final.all_calls), final.lost.calls)
 
     def answer(self, digest: str) -> dict[str, Any] | None:
         """The call that first got the answer to this request, without what was sent; None: nobody has asked.
@@ -258,9 +262,15 @@ class Journal:
         """The row of an episode that an older version wrote."""
         event = self._one("seq = ?", seq)
         assert event is not None
-        last, lost = _ended(event)
-        calls = ((attempt, call) for attempt, call in self.calls(event.key) if attempt <= last)
-        return Finished.of(self._assemble(event), _stray(calls, last, lost) if last else 0)
+        trajectory = self._assemble(event)
+        return Finished.of(trajectory, self._earlier(trajectory, event.body["attempt"]))
+
+    def _earlier(self, final: Trajectory, last: int) -> int:
+        """Calls that the tries before the last one had paid and it neither used nor counts as lost."""
+        if not last:
+            return 0
+        earlier = (call for attempt, call in self.calls(final.id) if attempt < last)
+        return _stray(earlier, (call.digest for call in final.all_calls), final.lost.calls)
 
     def _upgrade(self) -> None:
         """Go on with a journal of format 1: what is there stays as it is, what comes is written as format 2."""
@@ -300,22 +310,10 @@ def _calls(kind: str, body: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
     return found
 
 
-def _ended(event: Event) -> tuple[int, int]:
-    """The attempt that an `episode` event ended, and how many calls of earlier ones it counts as lost."""
-    return event.body["attempt"], event.body.get("lost", {}).get("calls", 0)
-
-
-def _stray(calls: Iterable[tuple[int, Mapping[str, Any]]], final: int | None, counted: int) -> int:
-    """How many answers were paid for and not used by the `final` try, less those that it counts."""
-    used: set[str] = set()
-    paid: dict[str, None] = {}
-    for attempt, call in calls:
-        digest = call.get("digest", "")
-        if attempt == final:
-            used.add(digest)
-        elif not call.get("cached"):
-            paid[digest] = None
-    return max(0, sum(digest not in used for digest in paid) - counted)
+def _stray(calls: Iterable[Mapping[str, Any]], used: Iterable[str], counted: int = 0) -> int:
+    """How many answers were paid for and not used, less those that are counted as lost."""
+    paid = {call.get("digest", "") for call in calls if not call.get("cached")}
+    return max(0, len(paid - set(used)) - counted)
 
 
 def _unsent(call: Mapping[str, Any]) -> dict[str, Any]:

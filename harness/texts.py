@@ -26,7 +26,7 @@ _UNSENT = {"calls": {"__all__": set(_CHAINS)}}
 _SMALL = (int, float, bool, type(None))
 _MARKS = ("$text", "$chain", "$plain")
 _RECENT = 16_384  # pieces whose content is known without looking
-_TALKS = 1024  # episodes whose last conversations are known
+_TALKS = 2048  # last conversations, and last lists of tools, of episodes that go on
 _KEPT = 64  # chains that a reader remembers, to read the next one from where it differs
 
 SCHEMA = """

@@ -1,7 +1,10 @@
 """Reading runs and pages in tests, as a person or a browser would."""
 
 import io
+import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,7 @@ from evolve.evolver import Outcome
 from evolve.page import page
 from evolve.report import read_report
 from evolve.terminal import show
-from harness.journal import Journal
+from harness.journal import FILE, Journal
 from harness.trajectory import Trajectory
 
 
@@ -49,6 +52,16 @@ def replayed(source: Path, target: Path, keep: Callable[[str, str], bool]) -> Pa
         for event in old.events():
             if keep(event.kind, event.key):
                 new.append(event.kind, event.body, event.key)
+    return target
+
+
+def older(source: Path, target: Path) -> Path:
+    """The run as a version wrote it that kept no row beside each episode."""
+    shutil.copytree(source, target)
+    with closing(sqlite3.connect(target / FILE)) as db:
+        db.execute("DROP TRIGGER finished_last")
+        db.execute("DELETE FROM finished")
+        db.commit()
     return target
 
 

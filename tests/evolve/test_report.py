@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from reading import Reader, outcome_of, read, replayed, terminal, trajectory
+from reading import Reader, older, outcome_of, read, replayed, terminal, trajectory
 
 from evolve import evolve, run, transcripts, wording
 from evolve.page import page
-from evolve.report import ReportData, read_report
+from evolve.report import Ending, ReportData, endings, read_report
 from evolve.stats import Mean, compare, mean_interval
+from harness.finished import Finished
 from harness.journal import Journal, JournalError
 from harness.model import Usage
 from harness.starter import starter
@@ -378,6 +379,37 @@ def test_calls_that_an_interrupted_try_paid_for_are_counted_apart(played: Path, 
     data = read_report(tmp_path / "run")
     assert (data.spending.total.calls, data.spending.lost_calls, data.episodes.unfinished) == (2, 2, 1)
     assert "2 further calls were paid by tries that were interrupted" in read(tmp_path / "run").text
+
+
+def test_a_report_says_the_same_whether_rows_were_kept_or_all_turns_must_be_read(
+    reflected: Path, remembering: Path, played: Path, attacked: Path, tmp_path: Path
+) -> None:
+    for folder in (reflected, remembering, played, attacked):
+        data, again = read_report(folder), read_report(older(folder, tmp_path / folder.name))
+        assert data.episodes.rows
+        assert dataclasses.replace(again, folder=data.folder) == data
+        assert dataclasses.replace(again.spending) == data.spending
+
+
+def test_rows_that_are_kept_agree_with_the_trajectories(remembering: Path) -> None:
+    rows = read_report(remembering).episodes.rows
+    with Journal(remembering, readonly=True) as journal:
+        for t in journal.trajectories():
+            row = rows[t.id]
+            assert (row.score, row.status, row.turns, row.calls, row.cached) == (
+                t.score, t.status, len(t.turns), t.calls, t.cached,
+            )  # fmt: skip
+            assert (row.tokens, row.dollars, set(row.recalled)) == (t.tokens, t.dollars, set(t.retrieved))
+
+
+def test_reasons_are_counted_by_part_of_the_run_with_the_most_frequent_first() -> None:
+    def row(n: int, phase: str, arm: str, reason: str) -> Finished:
+        return Finished(f"{phase}/{arm}/t{n}/0", f"t{n}", "s", "g", 0, "h", "m", "gap", reason=reason, arm=arm)
+
+    rows = [row(0, "round-10", "b", "x"), row(1, "round-9", "b", "x"), row(2, "run", "a", "y"), row(3, "run", "b", "y")]
+    assert endings(rows) == [
+        Ending(2, "run", ("a", "b"), "y"), Ending(1, "round-9", ("b",), "x"), Ending(1, "round-10", ("b",), "x"),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("until", ["plan", "explore/wander", "round-0/evolved", "round-1/control", "exam/evolved"])

@@ -12,6 +12,7 @@ from reading import Reader, read, terminal
 from rich.console import Console
 
 from evolve import chart, transcripts, wording
+from evolve import page as page_module
 from evolve.page import page, visible, write
 from evolve.report import read_report
 from evolve.stats import mean_interval
@@ -68,6 +69,21 @@ def test_a_long_run_is_cut_to_what_a_browser_opens_unless_all_is_asked_for(
     assert f"5 of {episodes} episodes are here in full; {episodes - 5} were left out" in some.text
     assert "--all" in some.text
     assert sum(attrs.get("class") == "episode" for _, attrs in every.tags) == episodes
+
+
+def test_a_long_table_is_cut_with_how_much_is_shown_and_where_the_rest_is(
+    reflected: Path, played: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder, what, all_of_them in ((played, "episodes", 6), (reflected, "pairs", 12)):
+        whole = read(folder)
+        monkeypatch.setattr(page_module, "LISTED", 4)
+        cut, every = read(folder), read(folder, everything=True)
+        monkeypatch.undo()
+        said = f"The first 4 of {all_of_them} {what} are listed. See all with instar report {folder} --all"
+        assert said in cut.text
+        assert "are listed" not in whole.text + every.text
+        assert [tag for tag, _ in whole.tags].count("tr") - [tag for tag, _ in cut.tags].count("tr") == all_of_them - 4
+        assert {link[1:] for link in cut.all("href")} <= set(cut.all("id"))
 
 
 def test_a_normal_page_is_small(reflected: Path, remembering: Path) -> None:

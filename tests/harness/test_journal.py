@@ -13,11 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from harness.finished import Finished
 from harness.journal import FILE, FORMAT, Journal, JournalError
 from harness.model import Message, ToolCall, Usage
 from harness.trajectory import Call, Trajectory, Turn
 
-SAMPLE = Path(__file__).parent / "data" / "journal_1.sql"
+DATA = Path(__file__).parent / "data"
+SAMPLE = DATA / f"journal_{FORMAT}.sql"
 LONG = "a long text, \U0001f98b and \ud800 " * 20
 
 
@@ -310,18 +312,50 @@ def test_the_digest_forgets_times_tries_caching_and_gaps_since_filled(tmp_path: 
         assert a.digest() != b.digest()
 
 
-def test_a_journal_of_format_1_is_read(tmp_path: Path) -> None:
-    """The sample was written by `python tests/harness/test_journal.py` for format 1; it must stay readable."""
-    db = sqlite3.connect(tmp_path / FILE)
-    db.executescript(SAMPLE.read_text(encoding="utf-8"))
+def stored(folder: Path, format: int) -> Path:
+    """The run folder of the sample of `format`."""
+    folder.mkdir()
+    db = sqlite3.connect(folder / FILE)
+    db.executescript((DATA / f"journal_{format}.sql").read_text(encoding="utf-8"))
     db.close()
+    return folder
+
+
+@pytest.mark.parametrize("format", range(1, FORMAT + 1))
+def test_a_journal_of_every_format_is_read(tmp_path: Path, format: int) -> None:
+    """A sample was written by `python tests/harness/test_journal.py` for its format; it must stay readable."""
+    folder = stored(tmp_path / "run", format)
     for readonly in (True, False):
-        with Journal(tmp_path, readonly=readonly) as journal:
+        with Journal(folder, readonly=readonly) as journal:
             assert [event.kind for event in journal.events()] == ["plan", "step", "step", "episode", "outcome"]
             assert list(journal.trajectories()) == [trajectory()]
+            assert list(journal.finished()) == [Finished.of(trajectory())]
             plan = journal.last("plan")
             assert plan is not None
             assert plan.body == {"command": "run", "files": {"prompts/step.md": LONG}}
+
+
+def test_a_journal_of_format_1_is_gone_on_with_and_nothing_in_it_is_rewritten(tmp_path: Path) -> None:
+    folder = stored(tmp_path / "run", 1)
+    db = sqlite3.connect(folder / FILE)
+    before = [db.execute(f"SELECT * FROM {table}").fetchall() for table in ("events", "texts")]
+    with Journal(folder, readonly=True) as journal:
+        digest = journal.digest()
+        assert journal.answer("m:1") is None  # nobody looks through an old journal for it
+    with Journal(folder) as journal:
+        assert journal.digest() == digest
+        answered = journal.answer("m:1")
+        assert answered is not None
+        assert answered["output"] == "go"
+        write(journal, trajectory("run/agent/u/0"))
+        journal.append("plan", {"files": {"prompts/step.md": LONG}})
+    with Journal(folder, readonly=True) as journal:
+        assert list(journal.trajectories()) == [trajectory(), trajectory("run/agent/u/0")]
+        assert [row.id for row in journal.finished()] == ["run/agent/t/0", "run/agent/u/0"]
+    after = [db.execute(f"SELECT * FROM {table}").fetchall() for table in ("events", "texts")]
+    assert db.execute("SELECT value FROM meta WHERE key = 'format'").fetchone() == (str(FORMAT),)
+    db.close()
+    assert after == [before[0] + after[0][len(before[0]) :], before[1]]
 
 
 if __name__ == "__main__":
