@@ -91,17 +91,20 @@ async def run_command(
 ) -> Ran:
     """Run the command of `harness` until it ends, or a little longer than `until`. Raises HarnessError."""
     try:
-        with FolderLease(f"foreign agent of {harness.settings.name}") as place:
-            values = {
-                "folder": f"{place.path}/work", "goal": goal.replace("\0", ""), "harness": f"{place.path}/harness",
-                "key": key, "model": model, "task": task, "url": url,
-            }  # fmt: skip
+        place = FolderLease(f"foreign agent of {harness.settings.name}")
+        values = {
+            "folder": f"{place.path}/work", "goal": goal.replace("\0", ""), "harness": f"{place.path}/harness",
+            "key": key, "model": model, "task": task, "url": url,
+        }  # fmt: skip
+        try:
             _furnish(Path(place.path), harness)
-            process = ProcessLease(f"foreign agent of {harness.settings.name}")
+            lease = ProcessLease(f"foreign agent of {harness.settings.name}")
             try:
-                return await _run(harness, values, process, until)
+                return await _run(harness, values, lease, until)
             finally:
-                await asyncio.to_thread(process.close)
+                await asyncio.to_thread(lease.close)
+        finally:
+            await asyncio.to_thread(place.close)  # it may hold much, and others play meanwhile
     except LeaseError as error:
         raise HarnessError(str(error)) from error
 
@@ -132,7 +135,6 @@ async def _run(harness: Harness, values: Mapping[str, str], lease: ProcessLease,
         await asyncio.wait([ending, reading], timeout=CLOSING)
         return Ran(status, mask(said.decode("utf-8", "replace"), values["key"])[-KEPT:].strip())
     finally:
-        await asyncio.to_thread(lease.close)
         for waiting in (ending, stopping, reading):
             waiting.cancel()
         await asyncio.gather(ending, stopping, reading, return_exceptions=True)
