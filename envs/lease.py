@@ -223,7 +223,7 @@ def _guard(folder: str, pid: int, start: str) -> None:
             if _has_reader(held):
                 return
             os.close(_reapers.pop(folder))  # somebody killed it
-        words = [sys.executable, "-I", "-S", "-c", _BOOT, os.path.dirname(__file__), folder, str(pid), start]
+        words = [sys.executable or "", "-I", "-S", "-c", _BOOT, os.path.dirname(__file__), folder, str(pid), start]
         theirs, ours = os.pipe()
         try:
             env = {name: os.environ[name] for name in _REAPER_NAMES if name in os.environ}

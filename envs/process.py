@@ -107,7 +107,10 @@ def _by_ps(*which: str) -> Iterator[Seen]:
     import subprocess
 
     words = ["ps", *which, "-o", "pid=", "-o", "pgid=", "-o", "stat=", "-o", "lstart="]
-    done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"}, check=False)
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"}, check=False)
+    except FileNotFoundError:  # nobody can tell
+        return
     for line in done.stdout.splitlines():
         pid, group, state, start = line.split(None, 3)
         if not state.startswith(_ZOMBIE):

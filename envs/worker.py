@@ -28,7 +28,7 @@ from envs.worker_process import Plan, Worker, bury
 T = TypeVar("T")
 #: A worker is replaced after so many episodes, and when it has grown by so many bytes since its first one.
 EPISODES, GROWTH = 500, 512 * 2**20
-WARM = 16  # idle workers that are kept
+WARM = 16  # idle workers that are kept where there is no bound on all of them
 _CLOSING = 10.0  # seconds that a world has to close
 _ENDING = 1.0  # seconds in which idle workers may end by themselves
 
@@ -115,7 +115,8 @@ class Workers:
         worker.episodes += 1
         worker.first_memory = worker.first_memory or worker.memory
         grown = worker.memory - worker.first_memory > GROWTH
-        if grown or worker.episodes >= EPISODES or (len(self._idle) >= WARM and not self._waiting):
+        full = len(self._idle) >= (WARM if self.most is None else self.most)
+        if grown or worker.episodes >= EPISODES or full:
             await self.lose(worker)
         elif worker in self._all:
             self._idle.append(worker)

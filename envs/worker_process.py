@@ -138,7 +138,9 @@ class Worker:
             said = f"did not answer {order['do']} within {seconds:g} s{stood} and was stopped"
             raise WorkerLost(f"the world's worker {said}{self._last()}") from None
         except (ConnectionError, EOFError):
+            by_itself = await self._falls()
             how = await self.end()
+            how = how if by_itself else "closed its line to us and was stopped"
             raise WorkerLost(f"the world's worker {how} at {order['do']}{self._last()}") from None
         except frames.BadFrame as error:
             how = await self.end()
@@ -179,7 +181,7 @@ class Worker:
     def dismiss(self) -> None:
         """Let it end by itself: there will be no other order."""
         self.lost = True
-        if self._ended is None:
+        with contextlib.suppress(OSError):  # it has ended, or is closed
             self._line.shutdown(socket.SHUT_WR)
 
     async def end(self) -> str:
@@ -269,6 +271,14 @@ class Worker:
         self._tail += piece
         del self._tail[:-_TAIL]
         return len(piece)
+
+    async def _falls(self) -> bool:
+        """Whether a worker that fell silent is at its end already: its files are closed shortly before."""
+        for _ in range(round(_LAST_WORDS / 0.01)):
+            if not self.alive:
+                return True
+            await asyncio.sleep(0.01)
+        return False
 
     async def _stands(self) -> str:
         """Where a late world stands, as far as it can still say so."""

@@ -108,6 +108,24 @@ def test_a_full_disk_is_told_before_anything_is_made(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.rglob("*")] == ["state", "leases"]
 
 
+@pytest.mark.parametrize("python", ["/bin/false", "/no/such/python", None])
+def test_without_a_reaper_nothing_is_made(
+    state: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, python: str | None
+) -> None:
+    monkeypatch.setattr(sys, "executable", python)
+    with pytest.raises(LeaseError, match=r"the reaper.*cannot be started"):
+        FolderLease(within=tmp_path)
+    assert list(state.iterdir()) == []
+    assert list(tmp_path.glob("instar-*")) == []
+
+
+def test_where_nobody_can_tell_a_process_from_another_nothing_is_leased(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "_has_proc", lambda: False)
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(LeaseError, match="no process's start time"):
+        FolderLease()
+
+
 def test_a_folder_of_leases_that_others_may_write_into_is_not_used(state: Path, tmp_path: Path) -> None:
     folder_of(write(state))
     state.chmod(0o777)

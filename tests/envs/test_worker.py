@@ -168,6 +168,7 @@ async def test_a_cancelled_step_kills_its_worker_and_no_other(wild: Benchmark) -
         ("segfault", r"SIGSEGV \(it stood at .*ctypes.*:\d+\) at step\. It wrote last: before the fault$"),
         ("exit 3", r"ended itself with status 3 at step\. It wrote last: a last word"),
         ("abort", "was killed by SIGABRT"),
+        ("shut", "closed its line to us and was stopped"),
         ("kill", r"was killed by SIGKILL \(most often: no memory was left\)"),
     ],
 )
@@ -273,6 +274,18 @@ async def test_workers_are_used_again_by_later_episodes_and_loops(wild: Benchmar
     pids = {await one(), await one()}
     pids |= {await asyncio.to_thread(lambda: asyncio.run(one())) for _ in range(2)}
     assert len(pids) == 1
+
+
+async def test_an_idle_worker_that_was_killed_is_replaced(wild: Benchmark) -> None:
+    async with playing(wild) as env:
+        killed = await pid_of(env)
+    os.kill(killed, 9)
+    await happens(lambda: gone(killed), "it is dead")
+    async with playing(wild) as env:
+        killed = await pid_of(env)
+    os.kill(killed, 9)
+    await happens(lambda: gone(killed), "it is dead")
+    pool(wild).close()
 
 
 async def test_a_worker_is_replaced_after_many_episodes_and_when_it_has_grown(

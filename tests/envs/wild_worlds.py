@@ -1,6 +1,6 @@
 """A world that does whatever is bad for a process, on demand: each action names one."""
 
-# ruff: noqa: ASYNC220, ASYNC240
+# ruff: noqa: ASYNC220, ASYNC251
 import asyncio
 import ctypes
 import json
@@ -92,10 +92,14 @@ class Wild(Env):
 
     async def scribble(self, text):
         """Write onto every socket that is open, as a world could that is out for mischief."""
-        for name in os.listdir("/proc/self/fd"):
-            if os.path.exists(f"/proc/self/fd/{name}") and "socket" in os.readlink(f"/proc/self/fd/{name}"):
-                os.write(int(name), text.encode("latin-1"))
+        for socket in sockets():
+            os.write(socket, text.encode("latin-1"))
         await asyncio.sleep(60)
+
+    async def shut(self, text):
+        for socket in sockets():
+            os.close(socket)
+        time.sleep(60)
 
     async def environ(self, text):
         return Step(Observation(json.dumps(dict(os.environ))))
@@ -120,6 +124,11 @@ class Wild(Env):
         if "fail at tools" in self.said:
             raise ValueError("no tools today")
         return [Tool("count", f"after {len(self.said)}", {"type": "object"})] if "say tool" in self.said else []
+
+
+def sockets():
+    links = {name: f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")}
+    return [int(name) for name, link in links.items() if os.path.exists(link) and "socket" in os.readlink(link)]
 
 
 def spin():
