@@ -11,6 +11,10 @@ from typing import Any
 
 #: A sign-flip test is exact while its distribution has at most this many distinct sums (2^16 flips).
 EXACT_SUMS = 1 << 15
+#: And while all its steps together count at most this many (about a second).
+EXACT_WORK = 1 << 22
+#: Signs that one block of draws holds at most.
+_BLOCK = 1 << 22
 
 
 def mcnemar(wins: int, losses: int) -> float:
@@ -49,10 +53,12 @@ def sign_flip(sums: Sequence[float], rng: random.Random, resamples: int = 9999) 
     # The first sign is fixed: the distribution is symmetric, so half of it tells all.
     totals = np.array(scaled[:1])
     chances: np.ndarray[Any, np.dtype[Any]] = np.ones(1)
+    work = 0
     for value in scaled[1:]:
         both = np.round(np.concatenate([totals + value, totals - value]), 10)
         totals, where = np.unique(both, return_inverse=True)
-        if len(totals) > EXACT_SUMS:
+        work += len(totals)
+        if len(totals) > EXACT_SUMS or work > EXACT_WORK:
             return _flip_sample(scaled, observed, rng, resamples), False
         chances = np.bincount(where, weights=np.concatenate([chances, chances]) / 2)
     return min(1.0, float(chances[np.abs(totals) >= observed].sum())), True
@@ -117,7 +123,7 @@ def _flip_sample(scaled: Sequence[float], observed: float, rng: random.Random, r
     draw = np.random.default_rng(rng.getrandbits(63))
     values, hits, left = np.asarray(scaled), 0, resamples
     while left:
-        rows = min(left, 1000)
+        rows = min(left, 1000, max(1, _BLOCK // len(values)))
         signs = draw.integers(0, 2, size=(rows, len(values)), dtype=np.int8) * 2 - 1
         hits += int(np.count_nonzero(np.abs(signs.astype(np.float64) @ values) >= observed))
         left -= rows

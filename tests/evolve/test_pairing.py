@@ -1,18 +1,14 @@
 """Finished runs side by side: compared, corrected, planned from, and what they differ in, said by name."""
 
-import re
 from pathlib import Path
 
 import pytest
+from doors import agent, doors, player
 
-from envs import Benchmark, Env, Observation, Step, Task, fixed
-from envs.env import EnvFault
 from evolve import compare_runs, run
 from evolve.pairing import contest_runs, differences, plan_run
 from harness.folder import Harness
 from harness.journal import JournalError
-from harness.model import Request
-from harness.models.scripted import ScriptedModel
 from harness.starter import starter
 
 MODEL = """
@@ -38,43 +34,6 @@ def test_a_comparison_names_the_files_settings_and_seeds_that_differ(tmp_path: P
         folders.append(found.folder)
     assert differences(folders[0], folders[1]) == []
     assert differences(folders[0], folders[2]) == ["harness prompts/step.md", "[memory] k2", "seed"]
-
-
-class Door(Env):
-    """Each task has a door of its own that opens; a broken one is no failure of the agent's."""
-
-    async def reset(self, task: Task, seed: int) -> Observation:
-        self.task = task
-        return Observation(task.goal, ("left", "right"))
-
-    async def step(self, action: str) -> Step:
-        if self.task.data["broken"]:
-            raise EnvFault("the door fell off")
-        return Step(Observation("done"), reward=float(action == self.task.data["opens"]), done=True)
-
-
-def doors(broken: tuple[int, ...] = (), tasks: int = 24) -> Benchmark:
-    def task(split: str, i: int) -> Task:
-        data = {"opens": ("left", "right")[i % 2], "broken": split == "valid" and i in broken}
-        return Task(id=f"{split}-{i}", split=split, goal=f"door {i}", data=data)
-
-    return Benchmark("doors", Door, fixed([task(s, i) for s in ("train", "valid", "test") for i in range(tasks)]))
-
-
-def player(right: float) -> ScriptedModel:
-    """Opens every second door, and this share of the others."""
-    name = f"right-{right}"
-
-    def answer(request: Request) -> str:
-        number = int(re.findall(r"door (\d+)", request.prompt or "")[-1])
-        return ("left", "right")[number % 2] if number % 2 == 0 or number / 24 < right else "left"
-
-    return ScriptedModel(answer, name=name)
-
-
-def agent() -> Harness:
-    """Is told the goal as it is."""
-    return Harness.from_files(dict(starter("small").files) | {"prompts/step.md": "{goal} {memories}{situation}"})
 
 
 @pytest.fixture(scope="module")
