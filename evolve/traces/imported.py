@@ -1,18 +1,17 @@
 """A run that was played elsewhere becomes a run folder like any other, whole or not at all.
 
-It is written into a folder of its own beside the target and takes the target's name only when all of it is there, so a
-broken file leaves nothing behind. What it never says about, such as the files of its world, no report can show.
+It is written into a leased folder beside the target and takes the target's name only when all of it is there, so
+neither a broken file nor a kill leaves anything behind. What it does not tell (the files of its world) no report shows.
 """
 
 import os
-import shutil
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from envs.lease import FolderLease
 from evolve.traces.trace import TraceFault
 from harness.journal import Journal
 from harness.trajectory import Trajectory
@@ -52,18 +51,8 @@ def new_run(folder: Path) -> Iterator[Imported]:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise TraceFault(f"{folder}: is there already. Cure: name a new folder with --out")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    part = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
+    with FolderLease(f"import of {folder.name}", within=folder.parent) as lease:  # gone after a SIGKILL, too
+        part = Path(lease.path) / "run"
         with Journal(part) as journal:
             yield Imported(journal)
-        part.chmod(0o777 & ~_umask())
         os.replace(part, folder)
-    except BaseException:
-        shutil.rmtree(part, ignore_errors=True)
-        raise
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
