@@ -58,6 +58,9 @@ CallsOpt = Annotated[
 WorldsOpt = Annotated[
     int | None, typer.Option("--worlds", min=1, help="Steps of environments at once; default: one an episode.")
 ]
+Isolate = Annotated[
+    bool, typer.Option("--isolate", help="Worlds in processes of their own: what hangs or crashes there is stopped.")
+]
 BudgetOpt = Annotated[
     str | None,
     typer.Option(
@@ -112,7 +115,7 @@ def run(
     max_missing: Annotated[
         float, typer.Option(min=0, max=1, help="Share of lost episodes above which the run is undecided.")
     ] = 0.2,
-    budget: BudgetOpt = None, out: Out = None, json: Json = False,
+    isolate: Isolate = False, budget: BudgetOpt = None, out: Out = None, json: Json = False,
 ) -> None:  # fmt: skip
     """Run an agent on a benchmark: mean score with its interval, cost, and a journal of everything.
 
@@ -126,8 +129,8 @@ def run(
         found = go(
             harness, env, split=split, n=n, episodes=episodes, model=_model(model, gguf),
             options=_options(harness, _model(model, gguf), api_base, api_key_env), memory=memory, seed=seed,
-            concurrency=concurrency, calls=calls, worlds=worlds, fill=retry is Retry.failed, max_missing=max_missing,
-            budget=budget, out=str(out) if out else None, watch=display.watch, say=display.say,
+            concurrency=concurrency, calls=calls, worlds=worlds, fill=retry is Retry.failed, isolate=isolate,
+            max_missing=max_missing, budget=budget, out=str(out) if out else None, watch=display.watch, say=display.say,
         )  # fmt: skip
     if json:
         typer.echo(as_json(found))
@@ -159,7 +162,8 @@ def evolve(
     ] = None,
     split: Annotated[str, typer.Option(help="The split of the final exam; train and valid are learnt from.")] = "test",
     n: Annotated[int | None, typer.Option("--n", "-n", min=2, help="Tasks in the exam; default: 50, or all.")] = None,
-    seed: Seed = 0, concurrency: Concurrency = 2, out: Out = None, json: Json = False,
+    seed: Seed = 0, concurrency: Concurrency = 2, calls: CallsOpt = None, worlds: WorldsOpt = None,
+    isolate: Isolate = False, out: Out = None, json: Json = False,
 ) -> None:  # fmt: skip
     """Evolve a harness or its memory beside a control, and examine both on tasks that taught neither."""
     from evolve.display import Display
@@ -172,7 +176,7 @@ def evolve(
             harness, env, recipe=recipe, settings=_settings(settings or []), budget=budget,
             model=chosen, options=options, proposer=proposer,
             proposer_options=_proposer_options(proposer, proposer_api_base, proposer_api_key_env, options),
-            split=split, n=n, seed=seed, concurrency=concurrency,
+            split=split, n=n, seed=seed, concurrency=concurrency, calls=calls, worlds=worlds, isolate=isolate,
             out=str(out) if out else None, watch=display.watch, say=display.say,
         )  # fmt: skip
     from evolve.page import write

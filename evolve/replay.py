@@ -104,7 +104,7 @@ def replay(
                 journal.append("evaluation", body)
             return tally.found(source, evaluation)
 
-    return in_folder(setup, plan_, out, [answering] if setup.owns_model else [], go)
+    return in_folder(setup, plan_, out, [answering] if setup.owns_model else [], go, benchmark)
 
 
 class _Differences(Tally):

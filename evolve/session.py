@@ -56,17 +56,19 @@ def run(
     harness: Harness | str, env: str | Benchmark, *, split: str = "valid", n: int | None = None, episodes: int = 1,
     model: str | Model | None = None, options: Mapping[str, Any] | None = None, memory: str | None = None,
     seed: int = 0, concurrency: int = 2, calls: int | None = None, worlds: int | None = None, fill: bool = True,
-    max_missing: float = MAX_MISSING, budget: str | None = None, out: str | None = None, watch: Watch | None = None,
+    isolate: bool = False, max_missing: float = MAX_MISSING, budget: str | None = None, out: str | None = None,
+    watch: Watch | None = None,
     on_episode: Callable[[Trajectory], None] | None = None, say: Callable[[str], None] = silent,
 ) -> Evaluation:  # fmt: skip
     """Play `n` tasks of `split` (40, or all if it has fewer), `episodes` times each; the mean score with its interval.
 
     Goes on where an equal call was cut off, and fills the gaps of one that was not (unless `fill` is False). A budget
     may leave tasks unplayed. With more than a share of `max_missing` gaps the mean is undecided. At most `concurrency`
-    episodes, `calls` of the model and `worlds` steps of worlds at once; `on_episode` is told each that ends.
+    episodes, `calls` of the model and `worlds` steps of worlds at once; `isolate` puts worlds into worker processes,
+    which can be stopped whatever they compute. `on_episode` is told each episode that ends.
     Raises HarnessError, EnvError, ModelRefused, RunStopped, JournalError, MemoryFault or ValueError.
     """
-    setup = Setup(_loaded(harness), env, model, options, seed, concurrency, memory)
+    setup = Setup(_loaded(harness), env, model, options, seed, concurrency, memory, isolate)
     limit = Budget.parse(budget or "")
     setup.check_price(limit.dollars)
     benchmark = setup.benchmark()
@@ -97,7 +99,7 @@ def run(
             journal.append("evaluation", body)
         return evaluation
 
-    return in_folder(setup, plan, out, [answering] if setup.owns_model else [], go)
+    return in_folder(setup, plan, out, [answering] if setup.owns_model else [], go, benchmark)
 
 
 def evolve(
@@ -105,15 +107,15 @@ def evolve(
     settings: Mapping[str, Any] | None = None, budget: str | None = None, model: str | Model | None = None,
     options: Mapping[str, Any] | None = None, proposer: str | None = None,
     proposer_options: Mapping[str, Any] | None = None, split: str = "test", n: int | None = None,
-    seed: int = 0, concurrency: int = 2, out: str | None = None, watch: Watch | None = None,
-    say: Callable[[str], None] = silent,
+    seed: int = 0, concurrency: int = 2, calls: int | None = None, worlds: int | None = None, isolate: bool = False,
+    out: str | None = None, watch: Watch | None = None, say: Callable[[str], None] = silent,
 ) -> Evolution:  # fmt: skip
     """Evolve `harness` by `recipe` beside its control, examine both on `n` tasks of `split` (50, or all).
 
     The run folder keeps the journal, the memory, the lineage and the chosen harness (`best/`). Goes on where an equal
     call was cut off. Raises HarnessError, EnvError, ModelRefused, RunStopped, JournalError or ValueError.
     """
-    setup = Setup(_loaded(harness), env, model, options, seed, concurrency)
+    setup = Setup(_loaded(harness), env, model, options, seed, concurrency, isolate=isolate)
     chosen = _recipe(recipe, **(settings or {}))
     limit = Budget.parse(budget or "")
     setup.check_price(limit.dollars)
@@ -134,7 +136,7 @@ def evolve(
     owned = [*([answering] if setup.owns_model else []), *([adviser] if adviser is not None else [])]
 
     async def go(journal: Journal) -> Evolution:
-        runner = Runner(benchmark, journal, seed=seed, concurrency=concurrency, watch=watch)
+        runner = Runner(benchmark, journal, seed=seed, concurrency=concurrency, calls=calls, worlds=worlds, watch=watch)
         lab = Lab(setup.harness, benchmark, answering, journal, runner, limit, seed, adviser, say)
         steps = lab.agent().steps(benchmark)
         say(
@@ -146,7 +148,7 @@ def evolve(
         finally:
             lab.close()
 
-    return in_folder(setup, plan, out, owned, go)
+    return in_folder(setup, plan, out, owned, go, benchmark)
 
 
 def _loaded(harness: Harness | str) -> Harness:
@@ -171,9 +173,10 @@ def _overlap(memory: str | None, plan: Mapping[str, Any], say: Callable[[str], N
 
 
 def in_folder(
-    setup: Setup, plan: dict[str, Any], out: str | None, models: Sequence[Model], go: Callable[[Journal], Awaitable[T]]
-) -> T:
-    """Open the run's journal, write down what the run is, and close it and the models whatever happens."""
+    setup: Setup, plan: dict[str, Any], out: str | None, models: Sequence[Model],
+    go: Callable[[Journal], Awaitable[T]], benchmark: Benchmark,
+) -> T:  # fmt: skip
+    """Open the run's journal, write down what the run is, and close it, models and workers whatever happens."""
     shaping = {key: value for key, value in plan.items() if key != "memory"}  # where it lies does not matter
     name = f"{plan['command']}-{setup.harness.settings.name}-{digest(shaping)[:8]}"
 
@@ -185,6 +188,8 @@ def in_folder(
         finally:
             for model in models:
                 await model.close()
+            if setup.isolate:
+                benchmark.make_env.close()  # type: ignore[attr-defined]
 
     return _finished(main())
 

@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Setup:
-    """What a run is made from. `model` and `options` override its `[model]`; `memory` is a run folder or a file."""
+    """What a run is made from. `model` and `options` override its `[model]`; `memory` is a run folder or a file.
+
+    `isolate`: worlds live in worker processes, which changes nothing of what they do.
+    """
 
     harness: Harness
     env: str | Benchmark
@@ -39,10 +42,16 @@ class Setup:
     seed: int = 0
     concurrency: int = 2
     memory: str | None = None
+    isolate: bool = False
 
     def benchmark(self) -> Benchmark:
         """The benchmark that `env` is or names."""
-        return self.env if isinstance(self.env, Benchmark) else load(self.env)
+        made = self.env if isinstance(self.env, Benchmark) else load(self.env)
+        if not self.isolate:
+            return made
+        from envs.worker import isolated
+
+        return isolated(made, self.env if isinstance(self.env, str) else None)
 
     def connect(self) -> Model:
         """The model that answers for the agents; raises ModelRefused when it cannot."""
