@@ -24,8 +24,7 @@ def interval(mean: Mean) -> str:
     """Mean and interval, as in 0.480 [0.348, 0.615]."""
     if mean.mean is None:
         return "no score"
-    ends = "" if mean.low is None or mean.high is None else f" [{mean.low:.3f}, {mean.high:.3f}]"
-    return f"{mean.mean:.3f}{ends}"
+    return f"{mean.mean:.3f}{_ends(mean.low, mean.high)}"
 
 
 def dollars(amount: float | None) -> str:
@@ -52,9 +51,14 @@ def rates(found: PassRates) -> str:
     k = found.k
     short = f"; {counted(found.short, 'task')} had fewer than {k} scored episodes" if found.short else ""
     return (
-        f"pass@{k} {number(found.any_of_k)} (some of {k} episodes solved), "
-        f"pass^{k} {number(found.all_of_k)} (all of them), over {counted(found.tasks, 'task')}{short}"
+        f"pass@{k} {number(found.any_of_k)}{_ends(found.any_low, found.any_high)} (some of {k} episodes solved), "
+        f"pass^{k} {number(found.all_of_k)}{_ends(found.all_low, found.all_high)} (all of them), "
+        f"over {counted(found.tasks, 'task')}{short}"
     )
+
+
+def _ends(low: float | None, high: float | None) -> str:
+    return "" if low is None or high is None else f" [{low:.3f}, {high:.3f}]"
 
 
 def arm(name: str) -> str:
