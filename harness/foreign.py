@@ -10,7 +10,8 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,6 +44,9 @@ try:
         seen = json.load(answer)
 except urllib.error.HTTPError as error:
     sys.exit("error: " + json.load(error)["error"]["message"])
+except OSError as error:
+    sys.exit(f"error: {{error}}")
+sys.stdout.reconfigure(encoding="utf-8")
 for name in ("goal", "memories", "skills"):
     if seen.get(name):
         print(name.capitalize() + ": " + seen[name])
@@ -87,9 +91,13 @@ def check_command(harness: Harness) -> None:
 
 
 async def run_command(
-    harness: Harness, *, url: str, key: str, goal: str, task: str, model: str, until: asyncio.Event
-) -> Ran:
-    """Run the command of `harness` until it ends, or a little longer than `until`. Raises HarnessError."""
+    harness: Harness, *, url: str, key: str, goal: str, task: str, model: str, until: asyncio.Event,
+    spare: Callable[[], AbstractContextManager[None]],
+) -> Ran:  # fmt: skip
+    """Run the command of `harness` until it ends, or a little longer than `until`. Raises HarnessError.
+
+    How it ends, and the clearing away, happens in `spare` time: the agent has nothing more to do then.
+    """
     try:
         place = FolderLease(f"foreign agent of {harness.settings.name}")
         values = {
@@ -100,16 +108,20 @@ async def run_command(
             _furnish(Path(place.path), harness)
             lease = ProcessLease(f"foreign agent of {harness.settings.name}")
             try:
-                return await _run(harness, values, lease, until)
+                return await _run(harness, values, lease, until, spare)
             finally:
                 await asyncio.to_thread(lease.close)
         finally:
-            await asyncio.to_thread(place.close)  # it may hold much, and others play meanwhile
+            with spare():
+                await asyncio.to_thread(place.close)  # it may hold much, and others play meanwhile
     except LeaseError as error:
         raise HarnessError(str(error)) from error
 
 
-async def _run(harness: Harness, values: Mapping[str, str], lease: ProcessLease, until: asyncio.Event) -> Ran:
+async def _run(
+    harness: Harness, values: Mapping[str, str], lease: ProcessLease, until: asyncio.Event,
+    spare: Callable[[], AbstractContextManager[None]],
+) -> Ran:  # fmt: skip
     command = harness.settings.command
     words = [_program(harness), *(prompt.fill(word, values) for word in command.argv[1:])]
     cwd = prompt.fill(command.cwd, values) or values["folder"]
@@ -128,11 +140,12 @@ async def _run(harness: Harness, values: Mapping[str, str], lease: ProcessLease,
     ending, stopping = asyncio.ensure_future(process.wait()), asyncio.ensure_future(until.wait())
     try:
         await asyncio.wait([ending, stopping], return_when=asyncio.FIRST_COMPLETED)
-        if not ending.done():
-            await asyncio.wait([ending], timeout=AFTER)
-        status = process.returncode
-        await asyncio.to_thread(lease.close)  # also what it left running: only then does its output end
-        await asyncio.wait([ending, reading], timeout=CLOSING)
+        with spare():
+            if not ending.done():
+                await asyncio.wait([ending], timeout=AFTER)
+            status = process.returncode
+            await asyncio.to_thread(lease.close)  # also what it left running: only then does its output end
+            await asyncio.wait([ending, reading], timeout=CLOSING)
         return Ran(status, mask(said.decode("utf-8", "replace"), values["key"])[-KEPT:].strip())
     finally:
         for waiting in (ending, stopping, reading):

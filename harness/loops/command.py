@@ -9,7 +9,7 @@ from harness.agent import Agent
 from harness.episode import Episode, EpisodeLimit
 from harness.foreign import Ran, check_command, run_command
 from harness.model import ModelRefused
-from harness.proxy.server import room
+from harness.proxy.rooms import room
 from harness.proxy.session import EpisodeSession
 from harness.proxy.wire_in import Defaults
 from harness.settings import HarnessError
@@ -31,7 +31,7 @@ async def command(agent: Agent, episode: Episode) -> None:
     async with room(session) as (url, key):
         ran = await run_command(
             agent.harness, url=url, key=key, goal=episode.task.goal, task=episode.task.id, model=agent.model.name,
-            until=session.ended,
+            until=session.ended, spare=episode.clock.pauses,
         )  # fmt: skip
         await session.drain()
     if session.answered or episode.turns:

@@ -88,9 +88,9 @@ class Conversations:
         """`conversation` has ended, with `trajectory` where anything was asked."""
         if self._open.get(conversation.name) is conversation:
             del self._open[conversation.name]
-        if trajectory is None:
-            self._next[conversation.name] = min(self._next[conversation.name], conversation.number)
-        else:
+            if trajectory is None:
+                self._next[conversation.name] = conversation.number
+        if trajectory is not None:
             score = "no score" if trajectory.score is None else f"score {trajectory.score:g}"
             why = f" ({trajectory.reason})" if trajectory.reason else ""
             self._say(f"{trajectory.id}: {trajectory.status}, {score}{why}")

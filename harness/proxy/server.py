@@ -6,21 +6,20 @@ can still have its own status. Web pages may not ask: a foreign `Host` or `Origi
 """
 
 import asyncio
+import contextlib
 import hmac
 import json
 import logging
 import math
-import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary
 
-from harness.model import Completion, Request
+from harness.model import Completion
 from harness.proxy import wire_out
+from harness.proxy.calls import Calls, gone
 from harness.proxy.refusal import Refusal, bad, refusal_for
-from harness.proxy.responses import Threads, read_responses
+from harness.proxy.responses import read_responses
 from harness.proxy.session import Session
 from harness.proxy.wire_in import read_chat
 
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("harness.proxy")
 
 MOST = 32 * 2**20  # bytes of a request
-UNCLAIMED = 64  # answers of a session that are kept for clients that went away
 CLOSING = 5.0  # seconds that calls in flight have when the proxy closes
 LOCAL = ("127.0.0.1", "localhost", "::1")
 
@@ -39,54 +37,6 @@ class Sessions(Protocol):
     """Finds the session of a key. Raises Refusal for a key that it does not know."""
 
     def find(self, key: str) -> Session: ...
-
-
-@dataclass
-class Calls:
-    """The calls of one session that are not delivered yet, each with the connection that waits for it.
-
-    `doing`: actions under way, which end also when nobody waits for them any more.
-    """
-
-    threads: Threads = field(default_factory=Threads)
-    pending: "list[tuple[str, asyncio.Task[Completion], web.Request]]" = field(default_factory=list)
-    doing: "set[asyncio.Task[dict[str, Any]]]" = field(default_factory=set)
-
-    def take(self, session: Session, request: Request, http: "web.Request") -> "asyncio.Task[Completion]":
-        """The call that answers `request`: one whose client went away, or a new one."""
-        digest = request.digest()
-        for place, (name, call, waiting) in enumerate(self.pending):
-            if name == digest and _gone(waiting):
-                self.pending[place] = (name, call, http)
-                return call
-        call = asyncio.ensure_future(session.ask(request))
-        call.add_done_callback(lambda done: done.cancelled() or done.exception())  # so that nobody need fetch it
-        self.pending.append((digest, call, http))
-        return call
-
-    def delivered(self, call: "asyncio.Task[Completion]", *, got: bool) -> None:
-        """The client has its answer, or it has not `got` it; a failure is nothing to keep."""
-        failed = call.done() and (call.cancelled() or call.exception() is not None)
-        if got or failed:
-            self.pending = [entry for entry in self.pending if entry[1] is not call]
-        unclaimed = [entry for entry in self.pending if entry[1].done() and _gone(entry[2])]
-        for entry in unclaimed[: max(0, len(unclaimed) - UNCLAIMED)]:
-            self.pending.remove(entry)
-
-    async def do(self, action: "Coroutine[Any, Any, dict[str, Any]]") -> dict[str, Any]:
-        """Carry out `action` to its end."""
-        task = asyncio.ensure_future(action)
-        self.doing.add(task)
-        task.add_done_callback(self.doing.discard)
-        return await asyncio.shield(task)
-
-    async def stop(self) -> None:
-        """Cancel what is in flight."""
-        tasks: list[asyncio.Task[Any]] = [*(call for _, call, _ in self.pending), *self.doing]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        self.pending.clear()
 
 
 class Proxy:
@@ -110,6 +60,11 @@ class Proxy:
         """Where it listens, without the /v1."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"http://{host}:{self.port}"
+
+    @property
+    def listening(self) -> bool:
+        """Whether it has started, and is not closed."""
+        return self._runner is not None
 
     async def start(self) -> None:
         """Listen. Raises OSError where the port is taken."""
@@ -169,12 +124,8 @@ class Proxy:
             refusal = Refusal(413, f"a request of more than {MOST // 2**20} MiB is not taken", code="too_large")
         except web.HTTPException as error:
             refusal = Refusal(error.status, f"{http.method} {http.path}: {error.reason}", code="unknown_url")
-        except Exception as error:
-            known = refusal_for(error)
-            if known is None:
-                log.error("the proxy could not answer %s", http.path, exc_info=error)
-                known = Refusal(500, f"the proxy failed: {type(error).__name__}", kind="server_error")
-            refusal = known
+        except Exception as error:  # noqa: BLE001 - told, and where it is a mistake of ours it is logged
+            refusal = _refusal(error, http.path)
         return web.json_response(refusal.body, status=refusal.status, headers=refusal.headers)
 
     def _check_origin(self, http: "web.Request") -> None:
@@ -192,7 +143,7 @@ class Proxy:
         if not key:
             scheme, _, key = http.headers.get("Authorization", "").partition(" ")
             key = key.strip() if scheme.lower() == "bearer" else ""
-        if not key:
+        if not key or not key.isascii():
             raise Refusal(
                 401, "no key. Cure: send Authorization: Bearer sk-instar-NAME, or use the path /s/sk-instar-NAME/v1",
                 code="invalid_api_key",
@@ -251,14 +202,12 @@ class Proxy:
 
         got = False
         try:
-            completion = await asyncio.shield(call)
-            answer = web.json_response(told(completion))
-            if not _gone(http):
-                await answer.prepare(http)
-                await answer.write_eof()
-                got = True
-        except ConnectionResetError:
-            got = False
+            answer = web.json_response(told(await asyncio.shield(call)))
+            with contextlib.suppress(ConnectionResetError):
+                if not gone(http):
+                    await answer.prepare(http)
+                    await answer.write_eof()
+                    got = True
         finally:
             calls.delivered(call, got=got)
         return answer
@@ -275,27 +224,27 @@ class Proxy:
             await asyncio.wait([call], timeout=self._patience)
             if call.done():
                 call.result()  # a failure still has its own status
-            await answer.prepare(http)
-            while not call.done():
-                await answer.write(b": the model is at work\n\n")
-                await asyncio.wait([call], timeout=self._patience)
-            try:
-                for piece in pieces(call.result()):
+            with contextlib.suppress(ConnectionResetError):
+                await answer.prepare(http)
+                while not call.done():
+                    await answer.write(b": the model is at work\n\n")
+                    await asyncio.wait([call], timeout=self._patience)
+                for piece in self._told(http, call, pieces):
                     await answer.write(piece.encode())
-            except ConnectionResetError:
-                raise
-            except Exception as error:
-                refusal = refusal_for(error)
-                if refusal is None:
-                    raise
-                await answer.write(f"event: error\ndata: {json.dumps(_event(refusal))}\n\n".encode())
-            got = not _gone(http)
-            await answer.write_eof()
-        except ConnectionResetError:
-            got = False
+                got = not gone(http)
+                await answer.write_eof()
         finally:
             calls.delivered(call, got=got)
         return answer
+
+    def _told(
+        self, http: "web.Request", call: "asyncio.Task[Completion]", pieces: Callable[[Completion], Iterable[str]]
+    ) -> Iterable[str]:
+        """The pieces of a stream that has begun: a failure is one of them, since the status has been sent."""
+        try:
+            return pieces(call.result())
+        except Exception as error:  # noqa: BLE001 - told, and where it is a mistake of ours it is logged
+            return [f"event: error\ndata: {json.dumps(_event(_refusal(error, http.path)))}\n\n"]
 
     async def _models(self, http: "web.Request") -> "web.StreamResponse":
         from aiohttp import web
@@ -351,67 +300,24 @@ def check_host(host: str, token: str | None) -> None:
         )
 
 
-class Rooms:
-    """The sessions of episodes that are being played in this process, each under a key that nobody can guess."""
+def _refusal(error: Exception, path: str) -> Refusal:
+    """What a client is told of `error`; one that nobody expected is in the log."""
+    from pydantic import ValidationError
 
-    def __init__(self) -> None:
-        self.open: dict[str, Session] = {}
-
-    def find(self, key: str) -> Session:
-        """The session of `key`. Raises Refusal."""
-        if key not in self.open:
-            raise Refusal(401, "this key belongs to no episode that is being played", code="invalid_api_key")
-        return self.open[key]
-
-
-@dataclass
-class _Shared:
-    proxy: Proxy
-    rooms: Rooms
-    users: int = 0
-    ready: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-
-_shared: "WeakKeyDictionary[asyncio.AbstractEventLoop, _Shared]" = WeakKeyDictionary()
-
-
-@asynccontextmanager
-async def room(session: Session) -> AsyncIterator[tuple[str, str]]:
-    """(address, key) under which `session` can be reached; its calls are cancelled at the end.
-
-    All episodes of an event loop share one server, which lives as long as any of them.
-    """
-    loop = asyncio.get_running_loop()
-    if loop not in _shared:
-        rooms = Rooms()
-        _shared[loop] = _Shared(Proxy(rooms), rooms)
-    shared = _shared[loop]
-    key = f"sk-instar-{secrets.token_urlsafe(24)}"
-    shared.users += 1
-    try:
-        async with shared.ready:
-            if shared.proxy._runner is None:
-                await shared.proxy.start()
-        shared.rooms.open[key] = session
-        yield shared.proxy.url, key
-    finally:
-        shared.rooms.open.pop(key, None)
-        await shared.proxy.stop(session)
-        shared.users -= 1
-        if not shared.users:
-            _shared.pop(loop, None)
-            await shared.proxy.close()
-
-
-def _gone(http: "web.Request") -> bool:
-    return http.transport is None or http.transport.is_closing()
+    if known := refusal_for(error):
+        return known
+    if isinstance(error, ValidationError):  # what no check before it thought of
+        told = error.errors(include_url=False, include_input=False)[0]
+        return bad(f"the request cannot be held: {told['msg']}", ".".join(map(str, told["loc"])))
+    log.error("the proxy could not answer %s", path, exc_info=error)
+    return Refusal(500, f"the proxy failed: {type(error).__name__}", kind="server_error")
 
 
 async def _body(http: "web.Request") -> dict[str, Any]:
     try:
         body = json.loads(await http.read())
-    except ValueError as error:
-        raise bad(f"the body is no JSON: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise bad(f"the body is no JSON that can be read: {error}") from error
     if not isinstance(body, dict):
         raise bad("the body must be a JSON object")
     return body

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from envs import EnvFault
 from harness.episode import Episode, EpisodeLimit
 from harness.model import Completion, ContextOverflow, Model, ModelRefused, Request
 from harness.proxy.refusal import Refusal, closed, refusal_for
@@ -84,10 +85,11 @@ class EpisodeSession(Session):
     def task(self) -> dict[str, Any]:
         """Goal, what is to be seen, the world's tools, and the limits."""
         episode = self.episode
-        tools = [
-            {"name": tool.name, "description": tool.description, "parameters": dict(tool.parameters)}
-            for tool in episode.tools()
-        ]
+        try:
+            offered = episode.tools()
+        except EnvFault as fault:
+            raise self._broke(fault) from fault
+        tools = [{"name": t.name, "description": t.description, "parameters": dict(t.parameters)} for t in offered]
         return {
             "task": episode.task.id, "goal": episode.task.goal, **self._told, "tools": tools,
             "steps": len(episode.turns), "max_steps": episode.max_steps, **self._seen(),
@@ -103,8 +105,7 @@ class EpisodeSession(Session):
             except EpisodeLimit as limit:  # the action was done; it was the last one
                 self.end(limit)
             except Exception as error:
-                self.end(error)
-                raise Refusal(500, f"the world broke: {error}", code="world_broke", kind="server_error") from error
+                raise self._broke(error) from error
             if self.episode.over:
                 self.ended.set()
             return self._seen()
@@ -118,6 +119,10 @@ class EpisodeSession(Session):
         """Wait for the call or action in flight."""
         async with self._turn:
             return
+
+    def _broke(self, error: Exception) -> Refusal:
+        self.end(error)
+        return Refusal(500, f"the world broke: {error}", code="world_broke", kind="server_error")
 
     def _seen(self) -> dict[str, Any]:
         seen = self.episode.observation

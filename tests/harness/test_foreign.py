@@ -4,6 +4,7 @@ import asyncio
 import os
 import re
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -255,6 +256,22 @@ json.dump(told, open({str(tmp_path / "told.json")!r}, "w"))
     assert argv[:4] == ["--goal=reach the end of 0", "c0", "scripted", '{{"a": 1}}']
     assert prompt == "Task: {goal}"
     assert os.path.basename(cwd) == "work"
+
+
+def test_what_the_memory_recalls_is_told_and_credited(tmp_path: Path) -> None:
+    @dataclass(frozen=True)
+    class Lesson:
+        id: str = "m1"
+        key: str = "at 0"
+        body: str = "right is right"
+
+    model, bench = ScriptedModel(right), corridor()
+    toml = {"command": f"argv = {[sys.executable, '{harness}/agent.py']!r}", "memory": 'policy = "memrl"'}
+    made = agent(model, "command", lambda text, rng: [Lesson()], toml=toml, **{"agent.py": AGENT})
+    with Journal(tmp_path) as journal:
+        [played] = asyncio.run(Runner(bench, journal).run([Job(made, bench.tasks("valid", 1)[0])]))
+    assert "Memories: at 0\nright is right" in played.turns[0].calls[0].messages[0].content
+    assert [turn.retrieved for turn in played.turns] == [("m1",)] * 3
 
 
 def test_a_goal_that_is_too_long_for_a_variable_is_still_told(tmp_path: Path) -> None:

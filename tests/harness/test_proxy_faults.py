@@ -13,7 +13,8 @@ from proxying import Scripted, client, post, said, serving, user, when, written
 import harness.episode
 from harness.model import Completion, ContextOverflow, ModelFault, ModelRefused, Request, Usage
 from harness.proxy.refusal import Exhausted
-from harness.proxy.server import MOST, Proxy, Rooms
+from harness.proxy.rooms import Rooms
+from harness.proxy.server import MOST, Proxy
 
 KEY = "sk-provider-0123456789abcdef"
 
@@ -263,3 +264,37 @@ async def test_a_request_that_is_too_large_or_no_json_is_refused(tmp_path: Path)
             assert answer.status == 400
         async with http.post(where, data=b"\xff") as answer:
             assert answer.status == 400
+
+
+async def test_half_a_character_is_kept_as_it_came(tmp_path: Path) -> None:
+    async with serving(tmp_path, lambda request: said(request.messages[0].content)) as (url, _):
+        where = f"{url}/s/sk-instar-x"
+        _, body = await post(f"{where}/v1/chat/completions", {"messages": user("half \ud83d" + "x" * 300)})
+        assert (await post(f"{where}/instar/finish", {"score": 1, "reason": "half \ud83d"}))[0] == 200
+    assert body["choices"][0]["message"]["content"].startswith("half \ud83dx")
+    [trajectory] = written(tmp_path)
+    assert trajectory.turns[0].observation.startswith("half \ud83dx")
+    assert trajectory.reason == "half \ud83d"
+
+
+async def test_a_body_that_is_nested_without_end_is_refused(tmp_path: Path) -> None:
+    async with (
+        serving(tmp_path, lambda request: said("Hi")) as (url, _),
+        aiohttp.ClientSession() as http,
+        http.post(f"{url}/s/sk-instar-x/v1/chat/completions", data=b"[" * 200_000) as answer,
+    ):
+        assert answer.status == 400
+
+
+async def test_a_mistake_of_ours_in_a_stream_is_told_in_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def fail(request: Request) -> str:
+        await asyncio.sleep(0.01)
+        raise KeyError("a bug")
+
+    async with serving(tmp_path, fail, patience=0.0) as (url, _), aiohttp.ClientSession() as http:
+        body = {"messages": user("Hi"), "stream": True}
+        async with http.post(f"{url}/s/sk-instar-x/v1/chat/completions", json=body) as stream:
+            text = (await stream.content.read()).decode()
+    assert text.count("HTTP/1.1") == 0
+    assert '"message": "the proxy failed: KeyError"' in text
+    assert "a bug" in caplog.text

@@ -180,3 +180,18 @@ async def test_a_key_in_the_path_serves_agents_that_cannot_set_one(tmp_path: Pat
         status, body = await post(f"{url}/s/sk-instar-x/instar/act", {"action": "go"})
         assert (status, body["error"]["code"]) == (404, "no_world")
     assert [trajectory.task for trajectory in written(tmp_path)] == ["by-path"]
+
+
+async def test_looking_at_a_key_begins_no_episode_and_takes_no_number(tmp_path: Path) -> None:
+    async with serving(tmp_path, echo) as (url, conversations), client(url) as openai_:
+        for _ in range(2):
+            await post(f"{url}/s/sk-instar-task/instar/task", method="GET")
+            await post(f"{url}/s/sk-instar-task/instar/finish", {})
+        ending = asyncio.ensure_future(conversations.find("sk-instar-task").end("truncated", "idle"))
+        await asyncio.sleep(0)
+        assert conversations.find("sk-instar-task").number == 1  # the other one is just being forgotten
+        await ending
+        await openai_.chat.completions.create(model="m", messages=user("Hi"))
+        await post(f"{url}/s/sk-instar-task/instar/finish", {})
+        await openai_.chat.completions.create(model="m", messages=user("Hi"))
+    assert [trajectory.episode for trajectory in written(tmp_path)] == [1, 2]

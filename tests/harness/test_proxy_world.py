@@ -13,7 +13,7 @@ from worlds import corridor, no_trouble
 from envs import EnvFault
 from harness.episode import Episode, EpisodeLimit
 from harness.model import ContextOverflow, ModelFault, ModelRefused, Request
-from harness.proxy import server
+from harness.proxy import rooms
 from harness.proxy.session import EpisodeSession
 from harness.proxy.wire_in import Defaults
 from harness.settings import LimitSettings
@@ -38,7 +38,7 @@ async def playing(
     session = EpisodeSession(
         episode, Scripted(model), Defaults(0.0, 64), situation=lambda: "now", retrieved=["m1"], told={"memories": "- x"}
     )
-    async with server.room(session) as (url, key):
+    async with rooms.room(session) as (url, key):
         yield f"{url}/s/{key}", key, session
     await episode.close()
 
@@ -158,7 +158,7 @@ async def test_episodes_share_one_server_that_lives_as_long_as_any_of_them() -> 
         assert told["observation"] == "You are at 0."
     with pytest.raises(OSError, match="onnect"):
         await post(f"{first}/instar/task", method="GET")
-    assert len(server._shared) == 0
+    assert len(rooms._shared) == 0
 
 
 async def test_what_is_in_flight_when_an_episode_is_cut_off_is_cancelled() -> None:
@@ -175,3 +175,14 @@ async def test_what_is_in_flight_when_an_episode_is_cut_off_is_cancelled() -> No
     with pytest.raises(openai.APIConnectionError):
         await call
     assert session.episode.unfinished == ()
+
+
+async def test_a_world_that_cannot_tell_its_tools_is_broken() -> None:
+    def trouble(where: str, task: str) -> None:
+        if where == "tools":
+            raise EnvFault("the container is gone")
+
+    async with playing(trouble=trouble) as (url, _, session):
+        status, body = await post(f"{url}/instar/task", method="GET")
+    assert (status, body["error"]["code"]) == (500, "world_broke")
+    assert isinstance(session.error, EnvFault)
