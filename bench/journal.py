@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from evolve.stats import mean_interval
 from harness.journal import FILE, Journal
 from harness.model import Message, ToolCall, Usage
 from harness.trajectory import Call, Trajectory, Turn
@@ -109,6 +110,18 @@ def _plan() -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _evaluation(journal: Journal, episodes: int) -> dict[str, Any]:
+    """What a run writes down at its end."""
+    scores = {(row.task, row.episode): row.score for row in journal.finished()}
+    return {
+        "asked": episodes,
+        "mean": mean_interval(scores).model_dump(mode="json"),
+        "solved": 0,
+        "cost": {},
+        "cached": 0,
+    }
+
+
 def _journal(folder: Path, events: int) -> dict[str, float]:
     """Write a run of so many events: CPU microseconds an event in each tenth, memory, size."""
     tenths = [[0.0, 0] for _ in range(10)]
@@ -124,6 +137,7 @@ def _journal(folder: Path, events: int) -> dict[str, float]:
             tenth[1] += len(batch)
             done += len(batch)
             memory.append(_rss())
+        journal.append("evaluation", _evaluation(journal, done // (STEPS + 2)))
     each = [seconds * 1e6 / count for seconds, count in tenths]
     tenth_of_memory = max(1, len(memory) // 10)
     return {

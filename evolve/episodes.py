@@ -5,9 +5,11 @@ the last one counts, as it does for the run itself, with what tries that broke h
 counted apart.
 """
 
+import gc
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from evolve.stats import Scores
@@ -17,28 +19,44 @@ from harness.journal import Journal
 
 @dataclass
 class Episodes:
-    """The rows of a run by id, how often each item was recalled, and calls that interrupted tries had paid for."""
+    """The rows of a run by id, newest first, how often each item was recalled, and calls that broken tries had paid."""
 
     rows: dict[str, Finished] = field(default_factory=dict)
     recalls: Counter[str] = field(default_factory=Counter)
     lost_calls: int = 0
     unfinished: int = 0  # episodes that began and did not end
-    _sorted: dict[tuple[str, str | None], list[Finished]] = field(default_factory=dict, repr=False, compare=False)
+    _parts: dict[str, dict[str, list[Finished]]] = field(default_factory=dict, repr=False, compare=False)
 
     def of(self, phase: str, arm: str | None = None) -> list[Finished]:
         """The rows of one phase (and arm), in order of tasks."""
-        if (phase, arm) not in self._sorted:
-            found = [row for row in self.rows.values() if row.phase == phase and arm in (None, row.arm)]
-            self._sorted[phase, arm] = sorted(found, key=order)
-        return self._sorted[phase, arm]
+        arms = self._ordered().get(phase, {})
+        return [row for name in sorted(arms) if arm in (None, name) for row in arms[name]]
+
+    def parts(self) -> Iterator[tuple[str, str, list[Finished]]]:
+        """Phase, arm and their rows in order of tasks, of all parts of the run."""
+        for phase, arms in self._ordered().items():
+            for arm, rows in arms.items():
+                yield phase, arm, rows
+
+    def _ordered(self) -> dict[str, dict[str, list[Finished]]]:
+        if not self._parts:
+            for row in self.rows.values():
+                self._parts.setdefault(row.phase, {}).setdefault(row.arm, []).append(row)
+            tasks = sorted({row.task for row in self.rows.values()}, key=lambda task: (natural(task), task))
+            place = {task: at for at, task in enumerate(tasks)}
+            for arms in self._parts.values():
+                for rows in arms.values():
+                    rows.sort(key=lambda row: (place[row.task], row.episode))
+        return self._parts
 
 
 def read_episodes(journal: Journal) -> Episodes:
     """All episodes of `journal`. Raises JournalError."""
-    found = Episodes({row.id: row for row in journal.finished()})
-    for row in found.rows.values():
-        found.recalls.update(row.recalled)
-        found.lost_calls += row.stray
+    found = Episodes(recalls=journal.recalls())
+    with _uncollected():
+        for row in journal.finished(newest_first=True):
+            found.rows.setdefault(row.id, row)
+    found.lost_calls = sum(row.stray for row in found.rows.values())
     for key in journal.unfinished():
         if key in found.rows:  # a gap that is played again just now
             found.lost_calls += journal.stray(key) - found.rows[key].stray
@@ -46,6 +64,18 @@ def read_episodes(journal: Journal) -> Episodes:
             found.unfinished += 1
             found.lost_calls += journal.stray(key)
     return found
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Garbage is not looked for meanwhile: it would be looked for, in vain, among all the rows that stay."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def row_scores(rows: Sequence[Finished]) -> Scores:

@@ -63,8 +63,8 @@ def _parts(data: ReportData, everything: bool) -> Iterator[str]:
     env = _environment()
     transcripts = choose(data, everything=everything)
     shown = {row.id for row in transcripts.chosen}
-    recalled = {item for row in transcripts.chosen for item in row.recalled}
     known = data.memory.items if data.memory else {}
+    recalled = transcripts.recalled() if known else ()
     script = (_HOME / "script.js").read_text(encoding="utf-8").strip()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     yield from env.get_template("page.html.j2").generate(

@@ -150,7 +150,7 @@ def read_report(folder: str | os.PathLike[str]) -> ReportData:
             if arm not in exam and (played := episodes.of("exam", arm)):
                 exam[arm] = mean_interval(row_scores(played), reward_range=reach)
         explored = episodes.of("explore")
-        models = (row.model for row in reversed(episodes.rows.values()) if not row.model.startswith("policy:"))
+        models = (row.model for row in episodes.rows.values() if not row.model.startswith("policy:"))
         return ReportData(
             folder=Path(folder),
             plan=plan,
@@ -249,7 +249,7 @@ def _rounds(journal: Journal, episodes: Episodes, reach: tuple[float, float] | N
         )
         for event in journal.events("round")
     }
-    begun = {int(p[6:]) for r in episodes.rows.values() if (p := r.phase).startswith("round-") and p[6:].isdecimal()}
+    begun = {int(p[6:]) for p, _, _ in episodes.parts() if p.startswith("round-") and p[6:].isdecimal()}
     for number in sorted(begun - rounds.keys()):  # the round that the run is in, or was cut off in
         arms = [
             mean_interval(row_scores(rows), reward_range=reach) if rows else None

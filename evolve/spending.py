@@ -6,6 +6,7 @@ cached; what was really paid stands beside it.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 
 from evolve.episodes import Episodes
 from harness.finished import Finished
@@ -68,8 +69,8 @@ _ORDER = (
 def read_spending(journal: Journal, episodes: Episodes) -> Spending:
     """What the run has cost until now, by purpose. Raises JournalError."""
     groups: dict[str, list[Finished]] = {}
-    for row in episodes.rows.values():
-        groups.setdefault(_purpose(row), []).append(row)
+    for phase, arm, rows in episodes.parts():
+        groups.setdefault(_purpose(phase, arm), []).extend(rows)
     parts = [_spend(purpose, rows) for purpose, rows in groups.items()]
     asked = [Usage.model_validate(event.body["usage"]) for event in journal.events("ask")]
     if asked:
@@ -78,25 +79,29 @@ def read_spending(journal: Journal, episodes: Episodes) -> Spending:
     return Spending(tuple(parts), _sum("total", parts), episodes.lost_calls)
 
 
-def _purpose(row: Finished) -> str:
-    if row.phase == "explore":
+def _purpose(phase: str, arm: str) -> str:
+    if phase == "explore":
         return "exploring"
-    if row.phase == "exam":
-        return f"exam, {row.arm}"
-    if row.phase.startswith("gate-"):
+    if phase == "exam":
+        return f"exam, {arm}"
+    if phase.startswith("gate-"):
         return "gate"
-    if row.phase.startswith("round-"):
-        return "control" if row.arm == "control" else "evolving"
-    return row.arm or row.phase
+    if phase.startswith("round-"):
+        return "control" if arm == "control" else "evolving"
+    return arm or phase
 
 
 def _spend(purpose: str, rows: Iterable[Finished]) -> Spend:
     rows = list(rows)
+
+    def total(name: str) -> int:
+        return sum(map(attrgetter(name), rows))
+
     return Spend(
-        purpose=purpose, episodes=len(rows), calls=sum(r.calls for r in rows), cached=sum(r.cached for r in rows),
-        prompt_tokens=sum(r.prompt_tokens for r in rows), output_tokens=sum(r.output_tokens for r in rows),
+        purpose=purpose, episodes=len(rows), calls=total("calls"), cached=total("cached"),
+        prompt_tokens=total("prompt_tokens"), output_tokens=total("output_tokens"),
         dollars=total_dollars(r.dollars for r in rows), seconds=sum(r.seconds for r in rows),
-        paid_tokens=sum(r.paid_tokens for r in rows), paid_dollars=total_dollars(r.paid_dollars for r in rows),
+        paid_tokens=total("paid_tokens"), paid_dollars=total_dollars(r.paid_dollars for r in rows),
     )  # fmt: skip
 
 

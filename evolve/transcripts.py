@@ -35,21 +35,27 @@ class Transcripts:
                 if trajectory is not None:
                     yield trajectory
 
+    def recalled(self) -> set[str]:
+        """Ids of the items that the chosen ones recalled. Raises JournalError."""
+        with Journal(self.folder, readonly=True) as journal:
+            return set(journal.recalls(row.id for row in self.chosen))
+
 
 def choose(data: ReportData, *, everything: bool = False) -> Transcripts:
     """The transcripts for a page."""
     rows = data.episodes.rows
-    wanted = [id for id in dict.fromkeys(_wanted(data)) if id in rows]
-    if everything:
-        wanted = list(dict.fromkeys([*wanted, *(row.id for row in sorted(rows.values(), key=order))]))
-    ids: list[str] = []
+    chosen: dict[str, Finished] = {}
     room = ROOM
-    for id in wanted:
-        size = rows[id].size + 400
-        if everything or (len(ids) < MOST and size <= room):
-            ids.append(id)
-            room -= size
-    return Transcripts(data.folder, tuple(rows[id] for id in ids), len(rows) - len(ids))
+    for id in _wanted(data):
+        if len(chosen) >= MOST and not everything:
+            break
+        row = rows.get(id)
+        if row is not None and id not in chosen and (everything or row.size + 400 <= room):
+            chosen[id] = row
+            room -= row.size + 400
+    if everything:
+        chosen |= {row.id: row for row in sorted(rows.values(), key=order)}
+    return Transcripts(data.folder, tuple(chosen.values()), len(rows) - len(chosen))
 
 
 def _wanted(data: ReportData) -> Iterator[str]:

@@ -30,10 +30,11 @@ CREATE TRIGGER events_last BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'th
 CREATE TRIGGER events_once BEFORE INSERT ON events WHEN EXISTS (SELECT 1 FROM events WHERE seq = NEW.seq)
   BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;
 """
-#: What is derived from events, so that not all of them must be read: a row for each `episode` event, and the event in
-#: which the answer to a request was first written down, by the hash of the request's digest.
+#: What is derived from events, so that not all of them must be read: a row for each `episode` event, beside it the ids
+#: of items that its turns recalled (NULL: none), and the event in which the answer to a request was first written down,
+#: by the hash of the request's digest.
 _DERIVED = """
-CREATE TABLE finished (seq INTEGER PRIMARY KEY, row TEXT NOT NULL);
+CREATE TABLE finished (seq INTEGER PRIMARY KEY, row TEXT NOT NULL, recalled TEXT);
 CREATE TABLE answers (hash INTEGER PRIMARY KEY, seq INTEGER NOT NULL);
 CREATE TRIGGER finished_stay BEFORE UPDATE ON finished BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;
 CREATE TRIGGER finished_last BEFORE DELETE ON finished BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;

@@ -6,21 +6,20 @@ for journals that are older than these rows.
 """
 
 import json
-import sys
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
-from typing import Self
+from sys import intern
+from typing import NamedTuple, Self
 
 from harness.trajectory import Call, Trajectory, total_dollars
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(NamedTuple):
     """One episode without its turns; fields and properties that a Trajectory has too mean the same.
 
     Costs cover all calls, also those that tries which broke had asked. `paid_*` leaves out what the record served.
     `dollars` None: a price is unknown. `stray`: calls that earlier tries had paid and nobody counted. `size`:
-    characters of the transcript. `recalled`: ids of items, once for each turn that had them in its prompt.
+    characters of the transcript.
+    A journal holds the values in this order: new fields come last, with a default.
     """
 
     id: str
@@ -47,7 +46,6 @@ class Finished:
     paid_dollars: float | None = 0.0
     stray: int = 0
     size: int = 0
-    recalled: tuple[str, ...] = ()
     retried: tuple[tuple[str, int], ...] = ()  # tries of calls that failed, by kind
 
     @classmethod
@@ -66,26 +64,22 @@ class Finished:
             paid_tokens=sum(usage.prompt_tokens + usage.output_tokens for usage in paid), dollars=t.dollars,
             paid_dollars=total_dollars(usage.dollars for usage in paid), stray=stray,
             size=size + _length(calls),
-            recalled=tuple(item for turn in t.turns for item in dict.fromkeys(turn.retrieved)),
             retried=tuple(sorted(t.retried.items())),
         )  # fmt: skip
 
     @classmethod
-    def parse(cls, text: str) -> Self:
-        """The row that `text` made. Equal names are held once, since a run has many rows. A newer row is read too."""
-        told = json.loads(text)
-        for name in _SHARED:
-            if name in told:
-                told[name] = sys.intern(told[name])
-        told["recalled"] = tuple(map(sys.intern, told.get("recalled", ())))
-        told["retried"] = tuple(map(tuple, told.get("retried", ())))
-        return cls(**{name: value for name, value in told.items() if name in _DEFAULTS})
+    def parse(cls, texts: Iterable[str]) -> list[Self]:
+        """The rows that these texts made. Equal names are held once: a run has many rows."""
+        found = json.loads(f"[{','.join(texts)}]")
+        for values in found:
+            for at in _NAMES:
+                values[at] = intern(values[at])
+            values[_RETRIED] = tuple(map(tuple, values[_RETRIED]))
+        return [cls(*values[:_KNOWN]) for values in found]  # a later version may have written more
 
     def text(self) -> str:
-        """The row as JSON, what is as usual left out."""
-        told = {name: getattr(self, name) for name in _DEFAULTS}
-        kept = {name: value for name, value in told.items() if value != _DEFAULTS[name]}
-        return json.dumps(kept, separators=(",", ":"))
+        """The row as JSON."""
+        return json.dumps(self, separators=(",", ":"))
 
     @property
     def phase(self) -> str:
@@ -96,6 +90,11 @@ class Finished:
     def tokens(self) -> int:
         """Prompt and output tokens of all calls."""
         return self.prompt_tokens + self.output_tokens
+
+
+def recalled(t: Trajectory) -> list[str]:
+    """Ids of items, once for each turn that had them in its prompt."""
+    return [item for turn in t.turns for item in dict.fromkeys(turn.retrieved)]
 
 
 def _length(calls: Iterable[Call]) -> int:
@@ -112,5 +111,6 @@ def _length(calls: Iterable[Call]) -> int:
     return total
 
 
-_DEFAULTS = {field.name: field.default for field in fields(Finished)}
-_SHARED = ("task", "split", "goal", "harness", "model", "status", "fault", "arm", "reason")
+_NAMES = [Finished._fields.index(name) for name in ("task", "split", "goal", "harness", "model", "status", "arm")]
+_RETRIED = Finished._fields.index("retried")
+_KNOWN = len(Finished._fields)

@@ -12,6 +12,7 @@ import json
 import os
 import time
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from harness.database import FILE as FILE
 from harness.database import FORMAT as FORMAT
 from harness.database import Database, Writing
 from harness.database import JournalError as JournalError
-from harness.finished import Finished
+from harness.finished import Finished, recalled
 from harness.texts import TextMissing, Texts, as_json
 from harness.trajectory import Trajectory, Turn
 
@@ -77,10 +78,10 @@ class Journal:
         if not trajectory.turns:
             turns = tuple(Turn.model_validate(turn) for turn in self._turns(trajectory.id, attempt))
             trajectory = trajectory.model_copy(update={"turns": turns})
-        row = Finished.of(trajectory, self._earlier(trajectory, attempt)).text()
+        row, items = Finished.of(trajectory, self._earlier(trajectory, attempt)).text(), recalled(trajectory)
         with self._writing():
             seq = self._insert("episode", self._texts.fold(body), trajectory.id)
-            self._db.execute("INSERT INTO finished VALUES (?, ?)", (seq, row))
+            self._db.execute("INSERT INTO finished VALUES (?, ?, ?)", (seq, row, as_json(items) if items else None))
         self._texts.ended(trajectory.id)
         return seq
 
@@ -116,20 +117,43 @@ class Journal:
             if found is None:
                 return None
             row = self._data.select("SELECT row FROM finished WHERE seq = ?", found) if self._derives else []
-        return Finished.parse(row[0][0]) if row else self._derive(found[0])
+        return Finished.parse(row[0])[0] if row else self._derive(found[0])
 
-    def finished(self, prefix: str | tuple[str, ...] = "") -> Iterator[Finished]:
-        """The rows of all finished episodes whose key begins so, in order of finishing; of a repeated one, each."""
-        numbers = self._numbers("episode")
-        for page in _pages(numbers):
-            known = {}
-            if self._derives:
-                query = "SELECT seq, row FROM finished WHERE seq BETWEEN ? AND ?"
-                known = dict(self._data.select(query, (page[0], page[-1])))
-            for seq in page:
-                row = Finished.parse(known[seq]) if seq in known else self._derive(seq)
+    def finished(self, prefix: str | tuple[str, ...] = "", *, newest_first: bool = False) -> Iterator[Finished]:
+        """The rows of all finished episodes whose key begins so, in order of finishing; of a repeated one, each.
+
+        Newest first, the first row of a repeated one is the one that counts.
+        """
+        query = "SELECT seq, row FROM finished WHERE seq BETWEEN ? AND ? ORDER BY seq"
+        pages = list(_pages(self._numbers("episode")))
+        for page in reversed(pages) if newest_first else pages:
+            kept = self._data.select(query, (page[0], page[-1])) if self._derives else []
+            rows = Finished.parse(text for _, text in kept)
+            if len(rows) < len(page):
+                known = dict(zip((seq for seq, _ in kept), rows, strict=True))
+                rows = [known[seq] if seq in known else self._derive(seq) for seq in page]
+            for row in reversed(rows) if newest_first else rows:
                 if row.id.startswith(prefix):
                     yield row
+
+    def recalls(self, keys: Iterable[str] | None = None) -> Counter[str]:
+        """How often each item was in the prompt of a turn: of these episodes, or of all, each as it ended last."""
+        if keys is None:
+            query = "SELECT max(seq) FROM events WHERE kind = 'episode' GROUP BY key ORDER BY 1"
+            numbers = array("q", (seq for (seq,) in self._data.select(query)))
+        else:
+            numbers = array("q", sorted(seq for key in keys for seq in self._numbers("episode", key)[-1:]))
+        found: Counter[str] = Counter()
+        for page in _pages(numbers):
+            query = "SELECT seq, recalled FROM finished WHERE seq BETWEEN ? AND ?"
+            kept = dict(self._data.select(query, (page[0], page[-1]))) if self._derives else {}
+            texts = [kept[seq] for seq in page if kept.get(seq)]
+            for items in json.loads(f"[{','.join(texts)}]"):
+                found.update(items)
+            for seq in page:
+                if seq not in kept:
+                    found.update(recalled(self._ending(seq)[0]))
+        return found
 
     def unfinished(self) -> list[str]:
         """Keys of episodes whose last try began and did not end."""
@@ -260,10 +284,14 @@ class Journal:
 
     def _derive(self, seq: int) -> Finished:
         """The row of an episode that an older version wrote."""
+        trajectory, attempt = self._ending(seq)
+        return Finished.of(trajectory, self._earlier(trajectory, attempt))
+
+    def _ending(self, seq: int) -> tuple[Trajectory, int]:
+        """The episode that ended in this event, and its attempt."""
         event = self._one("seq = ?", seq)
         assert event is not None
-        trajectory = self._assemble(event)
-        return Finished.of(trajectory, self._earlier(trajectory, event.body["attempt"]))
+        return self._assemble(event), event.body["attempt"]
 
     def _earlier(self, final: Trajectory, last: int) -> int:
         """Calls that the tries before the last one had paid and it neither used nor counts as lost."""
