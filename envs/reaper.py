@@ -39,7 +39,6 @@ def _detach() -> None:
     # SIGTERM comes to all processes when a service is stopped; we end by ourselves, right after our owner.
     for name in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM, signal.SIGPIPE):
         signal.signal(name, signal.SIG_IGN)
-    os.chdir("/")
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)
     os.dup2(quiet, 2)  # until here, whoever started us reads what went wrong

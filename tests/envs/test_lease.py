@@ -221,6 +221,15 @@ def test_a_recycled_pid_is_never_killed(state: Path) -> None:
         stranger.kill()
 
 
+def test_a_signal_reaches_only_the_process_that_was_seen() -> None:
+    with subprocess.Popen(SLEEP) as child:
+        seen = next(seen for seen in process.living() if seen.pid == child.pid)
+        assert process.send(process.Seen(seen.pid, seen.group, "1"), 9) is False
+        assert child.poll() is None
+        assert process.send(seen, 9) is True
+        assert child.wait() == -9
+
+
 def test_a_group_whose_leader_has_gone_is_ended_only_if_a_member_has_our_mark(state: Path) -> None:
     leave = f"import subprocess, sys; subprocess.Popen({SLEEP!r}); print(flush=True)"
     members = []

@@ -341,6 +341,21 @@ async def test_who_gives_up_waiting_for_a_worker_does_not_keep_the_others_from_i
         await gives_up
 
 
+async def test_who_is_cancelled_just_as_a_worker_comes_free_leaves_it_to_the_next(opened: list[Benchmark]) -> None:
+    opened.append(isolated(load(WILD), WILD, workers=1))
+    task = opened[0].tasks("train")[0]
+    holder, first, second = (opened[0].make_env() for _ in range(3))
+    await holder.reset(task, 0)
+    unlucky = asyncio.ensure_future(first.reset(task, 0))
+    waits = asyncio.ensure_future(second.reset(task, 0))
+    await happens(lambda: len(pool(opened[0])._waiting) == 2, "both wait")
+    await holder.close()
+    unlucky.cancel()
+    assert (await asyncio.wait_for(waits, 60)).text == "ready"
+    assert unlucky.cancelled()
+    await second.close()
+
+
 @pytest.mark.slow
 async def test_sixty_four_worlds_at_once(wild: Benchmark) -> None:
     together = asyncio.Barrier(64)
