@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -39,10 +40,21 @@ class Store:
         return sorted((point.step, point.value) for point in self.client.get_metric_history(run.info.run_id, name))
 
 
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with nothing in it, which MLflow takes seconds to make."""
     for name in ("mlflow", "sqlalchemy", "alembic"):
         pytest.importorskip(name, reason="the extra mlflow is not installed: make test-traces")
+    folder = tmp_path_factory.mktemp("mlflow")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")  # read when MLflow is imported
+        Store(folder).runs()
+    return folder / "mlflow.db"
+
+
+@pytest.fixture
+def store(fresh: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
+    shutil.copy(fresh, tmp_path / "mlflow.db")
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     monkeypatch.chdir(tmp_path)  # MLflow puts artifacts into mlruns/ here

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import runs
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -55,6 +55,7 @@ def test_a_question_in_between_does_not_break_the_conversation() -> None:
 tokens = st.lists(st.integers(0, 3), min_size=1, max_size=5)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.booleans(), tokens, tokens), min_size=1, max_size=6))
 def test_every_call_is_in_exactly_one_row_with_its_very_prompt_and_answer(chain: list[Any]) -> None:
     calls: list[Call] = []
