@@ -1,5 +1,6 @@
 """A run of a foreign agent is killed with SIGKILL: nothing of the agent is left, and the run goes on where it was."""
 
+import json
 import os
 import re
 import signal
@@ -7,7 +8,7 @@ import subprocess
 import time
 from pathlib import Path
 
-from shell import INSTAR, found
+from shell import INSTAR, found, ok
 
 from envs.process import started
 from harness.journal import Journal
@@ -20,6 +21,14 @@ def answer(request):
         log.write(".")
     key = {"iron": "red", "brass": "blue", "copper": "red", "tin": "green", "silver": "blue"}
     return key[request.messages[-1].content.rsplit("door of ", 1)[1].split(".")[0]]
+
+
+def with_ids(request):
+    """The same, with the ids of its tokens: one for each word."""
+    from harness.model import Completion
+
+    ids = tuple(len(word) for word in request.messages[-1].content.split())
+    return Completion(text=answer(request), prompt_ids=ids, output_ids=(7,), output_logprobs=(-0.5,))
 ''',
     "agent/harness.toml": """
 name = "doors"
@@ -56,10 +65,24 @@ while "The episode is over." not in seen:
 DOORS = Path(__file__).parents[2] / "examples" / "my_env.py"
 
 
+def test_the_token_ids_of_a_foreign_agents_calls_become_rows_to_train_on(tmp_path: Path) -> None:
+    furnish(tmp_path)
+    ok(
+        tmp_path, "run", "agent", "--env", str(DOORS), "--n", "2", "--out", "played", "--model",
+        "scripted:models.py:with_ids", PLACE=str(tmp_path),
+    )  # fmt: skip
+    ok(tmp_path, "export", "played", "--to", "rows", "--out", "rows.jsonl")
+    rows = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert [row["kind"] for row in rows] == ["tokens"] * 6
+    for row in rows:
+        assert row["token_ids"][-1:] == [7]
+        assert row["loss_mask"] == [0] * (len(row["token_ids"]) - 1) + [1]
+        assert row["old_logprobs"][-1] == -0.5
+        assert row["outcome_reward"] == 1.0
+
+
 def test_a_killed_run_leaves_no_agent_behind_and_asks_nothing_twice(tmp_path: Path) -> None:
-    for name, text in FILES.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
+    furnish(tmp_path)
     (tmp_path / "wait").touch()
     (tmp_path / "temporary").mkdir()
     env = {"PLACE": str(tmp_path), "TMPDIR": str(tmp_path / "temporary"), "INSTAR_STATE": str(tmp_path / "state")}
@@ -82,6 +105,13 @@ def test_a_killed_run_leaves_no_agent_behind_and_asks_nothing_twice(tmp_path: Pa
     assert [(t.status, len(t.turns), t.lost.calls) for t in played] == [("done", 3, 0)] * 4
     different = {call.digest for t in played for call in t.all_calls}
     assert len((tmp_path / "asked.log").read_text()) <= len(different) + 2  # two may have been asked at the same time
+
+
+def furnish(place: Path) -> None:
+    """Put the model and the agent into `place`."""
+    for name, text in FILES.items():
+        (place / name).parent.mkdir(exist_ok=True)
+        (place / name).write_text(text)
 
 
 def _when(check: object) -> None:

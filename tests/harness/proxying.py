@@ -13,6 +13,7 @@ import openai
 from harness.journal import Journal
 from harness.model import Completion, Model, Request, ToolCall, Usage
 from harness.models.scripted import ScriptedModel
+from harness.proxy.calls import gone
 from harness.proxy.conversation import Conversations
 from harness.proxy.server import Proxy
 from harness.trajectory import Trajectory
@@ -57,6 +58,7 @@ async def serving(
         conversations = Conversations(journal, answering, **rest)
         proxy = Proxy(conversations, names=[answering.name], patience=patience, token=token)
         await proxy.start()
+        conversations.server = proxy  # type: ignore[attr-defined]
         try:
             yield proxy.url, conversations
         finally:
@@ -91,6 +93,24 @@ def written(folder: Path) -> Sequence[Trajectory]:
 def held(folder: Path) -> bytes:
     """All that lies in `folder`."""
     return b"".join(file.read_bytes() for file in folder.iterdir())
+
+
+async def leave(conversations: Conversations, where: str, body: Any) -> None:
+    """Ask, and go away when the model has been asked; the server has noticed it when this returns."""
+
+    async def ask() -> None:
+        async with aiohttp.ClientSession() as http, http.post(where, json=body) as answer:
+            await answer.read()
+
+    def pending() -> list[Any]:
+        calls = conversations.server._calls.values()  # type: ignore[attr-defined]
+        return [http for one in calls for _, _, http in one.pending]
+
+    asking = asyncio.ensure_future(ask())
+    await when(pending)
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+    await when(lambda: gone(pending()[0]))
 
 
 async def when(check: Callable[[], Any]) -> None:

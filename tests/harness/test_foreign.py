@@ -178,7 +178,6 @@ def test_an_agent_that_hangs_is_ended_by_the_episodes_time_and_scored(tmp_path: 
     [trajectory] = play(tmp_path, code, toml={"limits": "seconds = 2.0"})
     assert (trajectory.status, trajectory.score) == ("truncated", 0.0)
     assert trajectory.reason == "the episode took more than its 2 s"
-    assert len(trajectory.turns) == 1
 
 
 def test_a_model_that_hangs_is_missing_data_and_not_the_agents_fault(tmp_path: Path) -> None:
