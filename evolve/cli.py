@@ -73,6 +73,11 @@ Out = Annotated[
     typer.Option("--out", "-o", help="Run folder; default: one in runs/ named after all that shapes the run."),
 ]
 
+On = Annotated[
+    str | None, typer.Option("--on", help="Play in workers of Ray: ray (this machine), ray://HOST:PORT, ray://auto.")
+]
+WorkersOpt = Annotated[int | None, typer.Option("--workers", min=1, help="Workers of Ray; default: one for each CPU.")]
+
 
 class Retry(StrEnum):
     """What to do with episodes that an earlier call lost."""
@@ -115,7 +120,8 @@ def run(
     max_missing: Annotated[
         float, typer.Option(min=0, max=1, help="Share of lost episodes above which the run is undecided.")
     ] = 0.2,
-    isolate: Isolate = False, budget: BudgetOpt = None, out: Out = None, json: Json = False,
+    isolate: Isolate = False, on: On = None, workers: WorkersOpt = None, budget: BudgetOpt = None, out: Out = None,
+    json: Json = False,
 ) -> None:  # fmt: skip
     """Run an agent on a benchmark: mean score with its interval, cost, and a journal of everything.
 
@@ -130,7 +136,8 @@ def run(
             harness, env, split=split, n=n, episodes=episodes, model=_model(model, gguf),
             options=_options(harness, _model(model, gguf), api_base, api_key_env), memory=memory, seed=seed,
             concurrency=concurrency, calls=calls, worlds=worlds, fill=retry is Retry.failed, isolate=isolate,
-            max_missing=max_missing, budget=budget, out=str(out) if out else None, watch=display.watch, say=display.say,
+            on=on, workers=workers, max_missing=max_missing, budget=budget, out=str(out) if out else None,
+            watch=display.watch, say=display.say,
         )  # fmt: skip
     if json:
         typer.echo(as_json(found))
@@ -163,7 +170,7 @@ def evolve(
     split: Annotated[str, typer.Option(help="The split of the final exam; train and valid are learnt from.")] = "test",
     n: Annotated[int | None, typer.Option("--n", "-n", min=2, help="Tasks in the exam; default: 50, or all.")] = None,
     seed: Seed = 0, concurrency: Concurrency = 2, calls: CallsOpt = None, worlds: WorldsOpt = None,
-    isolate: Isolate = False, out: Out = None, json: Json = False,
+    isolate: Isolate = False, on: On = None, workers: WorkersOpt = None, out: Out = None, json: Json = False,
 ) -> None:  # fmt: skip
     """Evolve a harness or its memory beside a control, and examine both on tasks that taught neither."""
     from evolve.display import Display
@@ -177,7 +184,7 @@ def evolve(
             model=chosen, options=options, proposer=proposer,
             proposer_options=_proposer_options(proposer, proposer_api_base, proposer_api_key_env, options),
             split=split, n=n, seed=seed, concurrency=concurrency, calls=calls, worlds=worlds, isolate=isolate,
-            out=str(out) if out else None, watch=display.watch, say=display.say,
+            on=on, workers=workers, out=str(out) if out else None, watch=display.watch, say=display.say,
         )  # fmt: skip
     from evolve.page import write
     from evolve.terminal import show

@@ -9,7 +9,7 @@ import json
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict
 
@@ -32,6 +32,9 @@ from harness.model import Model
 from harness.models.connect import connect
 from harness.runner import Job, Progress, Runner
 from harness.trajectory import Trajectory
+
+if TYPE_CHECKING:
+    from harness.cluster import RayStage
 
 #: Tasks of a run, and of an exam, when nobody says how many: these, or all if the split has fewer.
 _RUN, _EXAM = 40, 50
@@ -56,8 +59,8 @@ def run(
     harness: Harness | str, env: str | Benchmark, *, split: str = "valid", n: int | None = None, episodes: int = 1,
     model: str | Model | None = None, options: Mapping[str, Any] | None = None, memory: str | None = None,
     seed: int = 0, concurrency: int = 2, calls: int | None = None, worlds: int | None = None, fill: bool = True,
-    isolate: bool = False, max_missing: float = MAX_MISSING, budget: str | None = None, out: str | None = None,
-    watch: Watch | None = None,
+    isolate: bool = False, on: str | None = None, workers: int | None = None, max_missing: float = MAX_MISSING,
+    budget: str | None = None, out: str | None = None, watch: Watch | None = None,
     on_episode: Callable[[Trajectory], None] | None = None, say: Callable[[str], None] = silent,
 ) -> Evaluation:  # fmt: skip
     """Play `n` tasks of `split` (40, or all if it has fewer), `episodes` times each; the mean score with its interval.
@@ -65,7 +68,8 @@ def run(
     Goes on where an equal call was cut off, and fills the gaps of one that was not (unless `fill` is False). A budget
     may leave tasks unplayed. With more than a share of `max_missing` gaps the mean is undecided. At most `concurrency`
     episodes, `calls` of the model and `worlds` steps of worlds at once; `isolate` puts worlds into worker processes,
-    which can be stopped whatever they compute. `on_episode` is told each episode that ends.
+    which can be stopped whatever they compute. `on` plays in `workers` of Ray (`ray`, `ray://HOST:PORT`). `on_episode`
+    is told each episode that ends.
     Raises HarnessError, EnvError, ModelRefused, RunStopped, JournalError, MemoryFault or ValueError.
     """
     setup = Setup(_loaded(harness), env, model, options, seed, concurrency, memory, isolate)
@@ -75,13 +79,14 @@ def run(
     tasks = benchmark.sample(split, n) if n is not None else benchmark.sample(split)[:_RUN]
     plan = setup.plan("run", benchmark, tasks, split=split, n=len(tasks), episodes=episodes, budget=budget)
     answering = setup.connect()  # a wrong name or a missing file is an error before anything is written
+    stage = _stage(setup, on, workers, benchmark, answering, calls, worlds, say)
 
     async def go(journal: Journal) -> Evaluation:
         agent, store = setup.agent(benchmark, answering, say)
         taught = _overlap(memory, plan, say)
         runner = Runner(
             benchmark, journal, seed=seed, concurrency=concurrency, calls=calls, worlds=worlds, watch=watch,
-            on_episode=on_episode,
+            on_episode=on_episode, elsewhere=stage,
         )  # fmt: skip
         jobs = [Job(agent, task, number) for number in range(episodes) for task in tasks]
         say(f"{len(jobs)} episodes of at most {agent.steps(benchmark)} steps; journal: {journal.folder}")
@@ -99,7 +104,7 @@ def run(
             journal.append("evaluation", body)
         return evaluation
 
-    return in_folder(setup, plan, out, [answering] if setup.owns_model else [], go, benchmark)
+    return in_folder(setup, plan, out, [answering] if setup.owns_model else [], go, benchmark, stage)
 
 
 def evolve(
@@ -108,15 +113,22 @@ def evolve(
     options: Mapping[str, Any] | None = None, proposer: str | None = None,
     proposer_options: Mapping[str, Any] | None = None, split: str = "test", n: int | None = None,
     seed: int = 0, concurrency: int = 2, calls: int | None = None, worlds: int | None = None, isolate: bool = False,
-    out: str | None = None, watch: Watch | None = None, say: Callable[[str], None] = silent,
+    on: str | None = None, workers: int | None = None, out: str | None = None,
+    watch: Watch | None = None, say: Callable[[str], None] = silent,
 ) -> Evolution:  # fmt: skip
     """Evolve `harness` by `recipe` beside its control, examine both on `n` tasks of `split` (50, or all).
 
     The run folder keeps the journal, the memory, the lineage and the chosen harness (`best/`). Goes on where an equal
-    call was cut off. Raises HarnessError, EnvError, ModelRefused, RunStopped, JournalError or ValueError.
+    call was cut off. `on` as in `run`, for recipes without a memory. Raises HarnessError, EnvError, ModelRefused,
+    RunStopped, JournalError or ValueError.
     """
     setup = Setup(_loaded(harness), env, model, options, seed, concurrency, isolate=isolate)
     chosen = _recipe(recipe, **(settings or {}))
+    if on is not None and getattr(chosen, "remembers", False):
+        raise ValueError(
+            f"recipe {chosen.name} has a memory that grows from round to round, and workers elsewhere cannot follow "
+            "it. Cure: leave out --on"
+        )
     limit = Budget.parse(budget or "")
     setup.check_price(limit.dollars)
     benchmark = setup.benchmark()
@@ -134,9 +146,13 @@ def evolve(
     answering = setup.connect()  # a wrong name or a missing file is an error before anything is written
     adviser = connect(proposer, proposer_options) if proposer else None
     owned = [*([answering] if setup.owns_model else []), *([adviser] if adviser is not None else [])]
+    stage = _stage(setup, on, workers, benchmark, answering, calls, worlds, say)
 
     async def go(journal: Journal) -> Evolution:
-        runner = Runner(benchmark, journal, seed=seed, concurrency=concurrency, calls=calls, worlds=worlds, watch=watch)
+        runner = Runner(
+            benchmark, journal, seed=seed, concurrency=concurrency, calls=calls, worlds=worlds, watch=watch,
+            elsewhere=stage,
+        )  # fmt: skip
         lab = Lab(setup.harness, benchmark, answering, journal, runner, limit, seed, adviser, say)
         steps = lab.agent().steps(benchmark)
         say(
@@ -148,7 +164,19 @@ def evolve(
         finally:
             lab.close()
 
-    return in_folder(setup, plan, out, owned, go, benchmark)
+    return in_folder(setup, plan, out, owned, go, benchmark, stage)
+
+
+def _stage(
+    setup: Setup, on: str | None, workers: int | None, benchmark: Benchmark, model: Model, calls: int | None,
+    worlds: int | None, say: Callable[[str], None],
+) -> "RayStage | None":  # fmt: skip
+    """Where rollouts run, None for here."""
+    if on is not None:
+        return setup.stage(on, workers, benchmark, model, calls=calls, worlds=worlds, say=say)
+    if workers is not None:
+        raise ValueError("workers are for a run on Ray. Cure: --on ray, or leave --workers out")
+    return None
 
 
 def _loaded(harness: Harness | str) -> Harness:
@@ -174,7 +202,7 @@ def _overlap(memory: str | None, plan: Mapping[str, Any], say: Callable[[str], N
 
 def in_folder(
     setup: Setup, plan: dict[str, Any], out: str | None, models: Sequence[Model],
-    go: Callable[[Journal], Awaitable[T]], benchmark: Benchmark,
+    go: Callable[[Journal], Awaitable[T]], benchmark: Benchmark, stage: "RayStage | None" = None,
 ) -> T:  # fmt: skip
     """Open the run's journal, write down what the run is, and close it, models and workers whatever happens."""
     shaping = {key: value for key, value in plan.items() if key != "memory"}  # where it lies does not matter
@@ -186,6 +214,8 @@ def in_folder(
                 _claim(journal, plan, setup)
                 return await go(journal)
         finally:
+            if stage is not None:
+                await stage.close()
             for model in models:
                 await model.close()
             if setup.isolate:

@@ -25,6 +25,7 @@ from harness.models.connect import connect
 from harness.recall import recall_from
 
 if TYPE_CHECKING:
+    from harness.cluster import RayStage
     from memory import Store
 
 
@@ -67,10 +68,15 @@ class Setup:
         return self.model or self.harness.settings.model.name
 
     @property
+    def _given(self) -> dict[str, Any]:
+        """Backend options as they were given."""
+        options: dict[str, Any] = dict(self.harness.settings.model.options) if self.model is None else {}
+        return options | dict(self.options or {})
+
+    @property
     def _options(self) -> dict[str, Any]:
         """Backend options; a local model gets one instance for each episode that may run at once, up to the cores."""
-        options: dict[str, Any] = dict(self.harness.settings.model.options) if self.model is None else {}
-        options |= self.options or {}
+        options = self._given
         if self._spec == "embedded" or str(self._spec).startswith("gguf:"):
             options.setdefault("instances", max(1, min(self.concurrency, os.cpu_count() or 1)))
         return options
@@ -102,6 +108,29 @@ class Setup:
         elif benchmark.name not in store.scopes():
             say(f"the memory holds nothing for {benchmark.name}, only for: {', '.join(store.scopes()) or 'nothing'}")
         return Agent.equip(self.harness, model, recall), store
+
+    def stage(
+        self, on: str, workers: int | None, benchmark: Benchmark, model: Model, *, calls: int | None,
+        worlds: int | None, say: Callable[[str], None],
+    ) -> "RayStage":  # fmt: skip
+        """Workers on Ray that play as we would. Raises ClusterError, ValueError, or what a worker cannot begin with."""
+        from harness.cluster import packed, stage_for
+        from harness.outpost import Facts, Orders
+
+        if not isinstance(self._spec, str):
+            raise ValueError(
+                f"{self._spec.name} is a model of this process, and workers make their own. Cure: name it, such as "
+                "openai/NAME or scripted:FILE.py:ATTR"
+            )
+        env = self.env if isinstance(self.env, str) else packed(self.env)
+        orders = Orders(env, self._spec, self._given, self.memory, calls, worlds, proof=standing, isolate=self.isolate)
+        store = self.store() if self.memory is not None else None
+        try:
+            here = Facts.of(benchmark, model, store, standing)
+        finally:
+            if store is not None:
+                store.close()
+        return stage_for(on, orders, benchmark, here, workers=workers, say=say)
 
     def plan(self, command: str, benchmark: Benchmark, played: Sequence[Task], **rest: Any) -> dict[str, Any]:
         """The plan as plain data. `played` are the tasks that are scored; `rest` is what else shapes the result."""
@@ -153,6 +182,11 @@ def world_digest(benchmark: Benchmark) -> str:
         except TypeError:  # a callable object of no file of its own: its class has one
             found.add(inspect.getsourcefile(type(thing)))
     return digest(sorted(hashlib.sha256(Path(f).read_bytes()).hexdigest() for f in found if f and Path(f).is_file()))
+
+
+def standing(benchmark: Benchmark, store: "Store | None") -> str:
+    """Hash of what the world and the memory are, which must be the same wherever a run is played."""
+    return digest([world_digest(benchmark), None if store is None else memory_digest(store)])
 
 
 def memory_digest(store: "Store") -> str:

@@ -32,6 +32,7 @@ CLOSING = 15.0  # seconds for workers to close the worlds of what was cut off
 _CURES = {
     "instar": "the same version of instar on each machine",
     "model": "the same model, with the same options, on each machine",
+    "address": "name the model's server with --api-base, or by the same OPENAI_BASE_URL on each machine",
     "benchmark": "the same environment on each machine",
     "proof": "the same files of the environment, and of the memory, on each machine",
 }

@@ -1,7 +1,8 @@
 """Ray itself, started for one run or joined where it runs: quiet, private as far as Ray can be, and gone afterwards.
 
-Ray changes how a process takes SIGTERM, prints what its own processes say, and sends statistics home. None of that was
-asked for, so it is put back or turned off here, and nowhere else.
+Ray changes how a process takes SIGTERM, prints what its own processes say, sends statistics home, and lets workers find
+modules first in the folder where the driver was started, where a user's own `envs` may hide ours. None of that was
+asked for, so it is put back, turned off or led astray here, and nowhere else.
 """
 
 import contextlib
@@ -9,6 +10,7 @@ import logging
 import os
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -52,7 +54,7 @@ def join(address: str, cpus: int | None, say: Callable[[str], None]) -> bool:
 
     One that this process has already is used, whatever the address. Raises ClusterError.
     """
-    if address == LOCAL:
+    if address == LOCAL and "ray" not in sys.modules:  # it is read once; later versions of Ray have it by default
         os.environ.setdefault("RAY_AUTH_MODE", "token")  # its ports are open to the network
     ray = library()
     if ray.is_initialized():
@@ -64,11 +66,12 @@ def join(address: str, cpus: int | None, say: Callable[[str], None]) -> bool:
     else:
         _reach(address)
     try:
-        with _own_signals():
+        with _own_signals(), contextlib.chdir(os.sep):
             ray.init(address=address, namespace="instar", log_to_driver=False, logging_level=logging.ERROR, **options)
     except (Exception, SystemExit) as error:
         ray.shutdown()
-        raise ClusterError(f"Ray at {address} cannot be used: {reason(error)}. Cure: {_CLUSTER}") from error
+        cure = "see /tmp/ray/session_latest/logs" if address == LOCAL else _CLUSTER
+        raise ClusterError(f"Ray at {address} cannot be used: {reason(error)}. Cure: {cure}") from error
     except BaseException:
         ray.shutdown()
         raise
@@ -121,8 +124,7 @@ def _quieten(ray: Any) -> None:
 
     There is no option for it; this is what `ray.shutdown` does, which may be done again.
     """
-    worker = getattr(getattr(ray, "_private", None), "worker", None)
-    found = getattr(worker, "global_worker", None)
+    found: Any = getattr(getattr(getattr(ray, "_private", None), "worker", None), "global_worker", None)
     if all(hasattr(found, name) for name in ("threads_stopped", "gcs_error_subscriber", "listener_thread")):
         found.threads_stopped.set()
         found.gcs_error_subscriber.close()

@@ -10,15 +10,18 @@ import hashlib
 import os
 import pickle
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import harness as _harness
 from envs import Benchmark, Task
 from envs.registry import load
 from envs.source import EnvError
+from envs.worker import isolated
 from harness.agent import Agent, Player, PolicyPlayer
 from harness.folder import Harness
 from harness.journal import JournalError, serves_all
@@ -44,9 +47,10 @@ Proof = Callable[[Benchmark, "Store | None"], str]
 
 @dataclass(frozen=True)
 class Orders:
-    """What an outpost is made from. `env` is a name, or a pickled Benchmark; `memory` the file or folder to recall from.
+    """What an outpost is made from. `env` is a name, or a pickled Benchmark; `memory`, where to recall from.
 
-    `calls` and `worlds` are this outpost's share. `home` is the folder in which relative paths are meant.
+    `calls` and `worlds` are this outpost's share. `home` is the folder in which relative paths are meant, `modules` the
+    folders in which modules are found that nobody installed.
     """
 
     env: str | bytes
@@ -55,8 +59,10 @@ class Orders:
     memory: str | None = None
     calls: int | None = None
     worlds: int | None = None
-    home: str = ""
+    home: str = field(default_factory=os.getcwd)
+    modules: tuple[str, ...] = field(default_factory=lambda: own_modules())
     proof: Proof | None = None
+    isolate: bool = False  # worlds in processes of their own
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,7 @@ class Facts:
     host: str
     instar: str
     model: str
+    address: str
     benchmark: str
     proof: str
 
@@ -73,7 +80,9 @@ class Facts:
     def of(cls, benchmark: Benchmark, model: Model, store: "Store | None", proof: Proof | None) -> "Facts":
         """The facts of this process."""
         seen = proof(benchmark, store) if proof is not None else ""
-        return cls(socket.gethostname(), instar(), model.name, benchmark.name, seen)
+        parts = urlsplit(str(getattr(model, "address", None) or ""))
+        address = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()  # as it may be shown
+        return cls(socket.gethostname(), instar(), model.name, address, benchmark.name, seen)
 
 
 @dataclass(frozen=True)
@@ -117,7 +126,7 @@ class Errand:
     arm: str
     phase: str
     seed: int
-    known: Known = Known()
+    known: Known = field(default_factory=Known)
     choosy: bool = False
 
 
@@ -138,19 +147,22 @@ class Outpost:
         self._store: Store | None = None
 
     async def ready(self) -> Facts | Exception:
-        """Find all that playing needs. What keeps it from that is returned, for it may not be raised across a border."""
-        orders = self._orders
-        strange = bool(orders.home) and not os.path.isdir(orders.home)
+        """Find all that playing needs; what keeps it from that is returned, to be raised where the run is."""
+        orders, strange = self._orders, ""
+        sys.path += [folder for folder in orders.modules if folder not in sys.path]
         try:
-            if orders.home and not strange:
+            try:
                 os.chdir(orders.home)
+            except OSError:  # only relative paths need it
+                strange = f"; it has no folder {orders.home}, where the run was started"
             self.benchmark = load(orders.env) if isinstance(orders.env, str) else _unpacked(orders.env)
+            if orders.isolate:
+                self.benchmark = isolated(self.benchmark, orders.env if isinstance(orders.env, str) else None)
             self.model = connect(orders.model, orders.options)
             self._store = _opened(orders.memory) if orders.memory is not None else None
             return Facts.of(self.benchmark, self.model, self._store, orders.proof)
         except STOPS as error:
-            far = f"; it has no folder {orders.home}, where the run was started" if strange else ""
-            return type(error)(f"{error} (said on {socket.gethostname()}{far})")
+            return type(error)(f"{error} (said on {socket.gethostname()}{strange})")
 
     async def play(self, part: Part, errand: Errand) -> AsyncIterator[Word]:
         """Play `errand`, and say what happens as it happens."""
@@ -177,6 +189,8 @@ class Outpost:
         await asyncio.gather(*left, return_exceptions=True)
         if hasattr(self, "model"):
             await self.model.close()
+        if self._orders.isolate and hasattr(self, "benchmark"):
+            self.benchmark.make_env.close()  # type: ignore[attr-defined]
         if self._store is not None:
             self._store.close()
 
@@ -222,6 +236,13 @@ def instar() -> str:
         for path in sorted((root / room).rglob("*.py")):
             found.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
     return f"{_harness.__version__} ({found.hexdigest()[:12]})"
+
+
+def own_modules() -> tuple[str, ...]:
+    """The folders of `sys.path` that are neither Python's nor a package's: a user's own."""
+    installed = {os.path.realpath(prefix) for prefix in (sys.prefix, sys.base_prefix)}
+    found = dict.fromkeys(os.path.abspath(folder) for folder in sys.path if not folder.endswith(".zip"))
+    return tuple(f for f in found if not any(os.path.realpath(f).startswith(prefix + os.sep) for prefix in installed))
 
 
 def _unpacked(packed: bytes) -> Benchmark:

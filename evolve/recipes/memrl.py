@@ -55,6 +55,11 @@ class MemRL:
         self._differences: list[float | None] = []
 
     @property
+    def remembers(self) -> bool:
+        """Its agents recall from a memory that grows while it runs."""
+        return True
+
+    @property
     def splits(self) -> tuple[str, ...]:
         """What it learns from or decides on."""
         return ("train",)
