@@ -25,6 +25,7 @@ class Clock:
         self._free = 0.0  # seconds that are not counted
         self._longest = (0.0, "nothing")
         self._timer: asyncio.Timeout | None = None
+        self._when = math.nan  # what the timer is set to
 
     def start(self, timer: asyncio.Timeout) -> None:
         """Begin to count; `timer` has no time of its own yet."""
@@ -97,6 +98,9 @@ class Clock:
 
     def _set(self, when: float) -> None:
         if self._timer is not None and not self._timer.expired():
-            loop = asyncio.get_running_loop()
             when = when if when == math.inf else min(when, self._end)
-            self._timer.reschedule(None if when == math.inf else loop.time() + when - time.monotonic())
+            if when == self._when:  # setting it again would cost more than all else here
+                return
+            self._when = when
+            now = asyncio.get_running_loop().time()
+            self._timer.reschedule(None if when == math.inf else now + when - time.monotonic())
