@@ -2,7 +2,8 @@
 
 A trajectory carries all that a memory, an edit or a training row may later need to name as its evidence: the
 harness version, the model, the ids of what was retrieved, the very messages and tools, the tokens if the server gave
-them, and the cost. `score` None is a gap, missing data with its `reason`; it never stands for a failure.
+them, and the cost. `score` None never stands for a failure: it is a gap, missing data with its `reason`, or, where the
+`status` is no gap, an episode that nobody scored (a foreign agent's, in a world that is not ours).
 """
 
 from collections import Counter
