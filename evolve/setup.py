@@ -52,7 +52,9 @@ class Setup:
             return made
         from envs.worker import isolated
 
-        return isolated(made, self.env if isinstance(self.env, str) else None)
+        # An episode that takes longer is cut by its own limit; this one ends what never comes back.
+        seconds = max(60.0, self.harness.settings.limits.seconds)
+        return isolated(made, self.env if isinstance(self.env, str) else None, seconds=seconds)
 
     def connect(self) -> Model:
         """The model that answers for the agents; raises ModelRefused when it cannot."""

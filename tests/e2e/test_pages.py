@@ -19,8 +19,8 @@ from harness.settings import Settings
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 LANGUAGES = {"python", "sh", "toml", "text"}
-#: Pages whose blocks need a server beside them: test_docs_foreign.py runs them.
-ELSEWHERE = {"foreign.md"}
+#: Pages whose blocks need something beside them, and which a test of their own runs (test_docs_...).
+ELSEWHERE = {"foreign.md", "environments.md", "journal.md"}
 
 
 def blocks(page: Path, language: str | None = None) -> list[tuple[str, str]]:
