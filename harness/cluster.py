@@ -210,16 +210,21 @@ def stage_for(
     """
     address = engine.address(on)
     n = workers or (os.cpu_count() or 1 if address == engine.LOCAL else None)
+    each = divided(orders, n) if n else []
     owns = engine.join(address, n, say)
     stage = RayStage(benchmark, here, orders.memory is not None, owns, say)
     try:
-        n = n or engine.cpus()
-        calls, worlds = shares(orders.calls, n, "calls"), shares(orders.worlds, n, "worlds")
-        stage.begin([replace(orders, calls=c, worlds=w) for c, w in zip(calls, worlds, strict=True)])
+        stage.begin(each or divided(orders, engine.cpus()))
     except BaseException:
         stage.stop()
         raise
     return stage
+
+
+def divided(orders: Orders, workers: int) -> list[Orders]:
+    """The orders of each of `workers`. Raises ValueError when a limit is too small for so many."""
+    calls, worlds = shares(orders.calls, workers, "calls"), shares(orders.worlds, workers, "worlds")
+    return [replace(orders, calls=c, worlds=w) for c, w in zip(calls, worlds, strict=True)]
 
 
 def shares(most: int | None, workers: int, what: str) -> list[int | None]:
