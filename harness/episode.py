@@ -19,10 +19,10 @@ from harness.clock import Clock
 from harness.model import Completion, ContextOverflow, Model, ModelFault, Request, Usage
 from harness.seeds import seed_for, stream
 from harness.settings import HarnessError, LimitSettings
-from harness.throttle import Throttle, Throttles
+from harness.throttle import ABSENT, Throttle, Throttles
 from harness.trajectory import Call, Fault, Turn
 
-RETRIES = 12  # of one model call, not counting those while the provider is gone
+RETRIES = 20  # of one model call, not counting those while the provider is gone
 PATIENCE = 600.0  # seconds that a server may ask us to wait
 NOTABLE = 2.0  # seconds of a pause that are worth telling
 CLOSING = 10.0  # seconds that a world has to close
@@ -257,17 +257,19 @@ class Episode:
                     completion = await model.complete(request)
             except ModelFault as fault:
                 faults.append(fault.kind)
-                if not fault.transient:
+                if not fault.transient:  # an answer, too
+                    throttle.succeed(began)
                     raise
-                pause = self._after(throttle, fault, began, tries)
-                tries += not throttle.down
+                pause, its_own = self._after(throttle, fault, began, len(faults))
+                tries += its_own
                 if tries > RETRIES:
                     raise
+                failed = fault
             except ContextOverflow:
-                throttle.succeed()
+                throttle.succeed(began)
                 raise
             else:
-                throttle.succeed()
+                throttle.succeed(began, len(faults))
                 if not completion.usage.seconds:
                     usage = completion.usage.model_copy(update={"seconds": time.monotonic() - began})
                     completion = completion.model_copy(update={"usage": usage})
@@ -275,25 +277,25 @@ class Episode:
             finally:
                 throttle.leave()
             if pause:
-                await self._pause(faults[-1], pause)
+                await self._pause(failed, pause)
 
-    def _after(self, throttle: Throttle, fault: ModelFault, began: float, tries: int) -> float:
-        """Tell the throttle; the seconds that this call should pause by itself. Raises what nobody should wait for."""
+    def _after(self, throttle: Throttle, fault: ModelFault, began: float, tries: int) -> tuple[float, bool]:
+        """Tell the throttle: the seconds that this call should pause, and whether it was the call that failed.
+
+        A rate limit or an outage that nobody escapes is not held against it. Raises what nobody should wait for.
+        """
         if (fault.retry_after or 0) > PATIENCE:
             raise ModelFault(
                 f"{fault} (asked to wait {fault.retry_after:.0f} s, and no more than {PATIENCE:.0f} are waited)",
                 kind=fault.kind,
             )
-        if fault.kind == "429" or fault.retry_after is not None:
-            seconds = throttle.slow_down(fault, began)
-            if seconds >= NOTABLE:
-                self._say(f"waiting {seconds:.0f} s for the model: {fault}")
-            return 0.0
-        throttle.fail(fault)
+        its_own = fault.kind not in ABSENT or (throttle.answered or 0.0) > began
+        if fault.kind == "429":
+            return throttle.slow_down(fault, began), its_own
+        pause = throttle.fail(fault, tries)
         if throttle.down:
             self._say(f"the provider seems to be gone, and is asked now and then: {fault}")
-            return 0.0
-        return float(min(30.0, 0.5 * 2.0**tries))
+        return pause, its_own
 
     async def _queue(self, throttle: Throttle) -> None:
         with self.clock.queues():
@@ -301,11 +303,11 @@ class Episode:
         if self._telling:
             self._say("")
 
-    async def _pause(self, kind: str, seconds: float) -> None:
+    async def _pause(self, fault: ModelFault, seconds: float) -> None:
         """Wait before the next try."""
-        seconds *= 1 + 0.1 * self.stream("backoff").random()
         if seconds >= NOTABLE:
-            self._say(f"waiting {seconds:.0f} s for the model ({kind})")
+            self._say(f"waiting {seconds:.0f} s for the model: {fault}")
+        seconds += min(seconds, 4.0) * 0.25 * self.stream("backoff").random()  # who failed together comes not together
         try:
             with self.clock.pauses():
                 await asyncio.sleep(seconds)
