@@ -94,11 +94,51 @@ class Request(BaseModel):
 
     def digest(self) -> str:
         """Hash of the content: equal requests have equal digests on every machine, and in every version."""
-        content = self.model_dump(mode="json", by_alias=True)
-        if not self.extra:
-            del content["extra"]  # it came later than the first journals
-        text = json.dumps(content, sort_keys=True, ensure_ascii=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+        return Digests().of(self)
+
+
+class Digests:
+    """Digests of requests that follow one another: of a conversation that grows, only what is new is read.
+
+    What is hashed is the request as JSON with sorted keys and no spaces, in ASCII.
+    """
+
+    def __init__(self) -> None:
+        self._said: tuple[Message, ...] = ()
+        self._head, self._hash = "", hashlib.sha256()  # of the request until after `_said`
+
+    def of(self, request: Request) -> str:
+        """The digest of `request`."""
+        first: dict[str, Any] = {"choices": request.choices, "max_tokens": request.max_tokens}
+        if request.extra:  # it came later than the first journals
+            first["extra"] = request.extra
+        rest = {
+            "prompt": request.prompt, "schema": request.schema_, "seed": request.seed, "stop": request.stop,
+            "temperature": request.temperature, "tools": request.tools,
+        }  # fmt: skip
+        head, said, known = f'{_json(first)[:-1]},"messages":[', request.messages, len(self._said)
+        if head != self._head or said[:known] != self._said:
+            self._head, self._hash, known = head, hashlib.sha256(head.encode()), 0
+        if len(said) > known:
+            new = ",".join(map(_spoken, said[known:]))
+            self._hash.update((f",{new}" if known else new).encode())
+        self._said = said
+        whole = self._hash.copy()
+        whole.update(f"],{_json(rest)[1:]}".encode())
+        return whole.hexdigest()
+
+
+_json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+
+
+def _spoken(message: Message) -> str:
+    """A message as JSON; written out here, since this is done for each message of each call."""
+    made = ",".join(
+        f'{{"arguments":{_json(call.arguments)},"id":{_json(call.id)},"name":{_json(call.name)}}}'
+        for call in message.tool_calls
+    )
+    said, to = _json(message.content), "null" if message.tool_call_id is None else _json(message.tool_call_id)
+    return f'{{"content":{said},"role":"{message.role}","tool_call_id":{to},"tool_calls":[{made}]}}'
 
 
 class Usage(BaseModel):

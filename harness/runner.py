@@ -163,10 +163,9 @@ class Runner:
             calls = tuple(map(paid, turn.calls))
             if tape is not None:
                 calls = tuple(tape.told(call, len(turns), number) for number, call in enumerate(calls))
-            turn = turn.model_copy(update={"calls": calls})
-            self.journal.append(
-                "step", {"attempt": attempt, "turn": turn.model_dump(mode="json", exclude_defaults=True)}, job.key
-            )
+            if calls != turn.calls:
+                turn = turn.model_copy(update={"calls": calls})
+            self.journal.step(job.key, attempt, turn)
             turns.append(turn)
             return turn
 
