@@ -16,7 +16,7 @@ from typing import Protocol
 from envs import Benchmark, Env, EnvFault, Observation, Task, Tool
 from harness.border import border, offered, seen, stepped
 from harness.clock import Clock
-from harness.model import Completion, ContextOverflow, Model, ModelFault, Request, Usage
+from harness.model import Completion, ContextOverflow, Digests, Model, ModelFault, Request, Usage
 from harness.seeds import seed_for, stream
 from harness.settings import HarnessError, LimitSettings
 from harness.throttle import ABSENT, Throttle, Throttles
@@ -87,6 +87,7 @@ class Episode:
         self._tokens = self._invalid = self._asked = 0
         self._dollars = 0.0
         self._telling = False
+        self._digests = Digests()
         self._equal: Counter[str] = Counter()
         self._streams: dict[str, random.Random] = {}
         self.clock = Clock(limits.seconds, limits.wall)
@@ -152,7 +153,7 @@ class Episode:
             seed = seed_for(self.run_seed, self.task.id, self.number, "model", self._asked) % 2**31
             request = request.model_copy(update={"seed": seed})
         self._asked += 1
-        digest = f"{model.name}:{request.digest()}"
+        digest = f"{model.name}:{self._digests.of(request)}"
         if not getattr(model, "deterministic", False):  # an equal request may get another answer, so that one is asked
             self._equal[digest] += 1
             digest = f"{digest}#{self._equal[digest]}"
