@@ -205,10 +205,13 @@ def report(
     everything: Annotated[bool, typer.Option("--all", help="Put all transcripts into the page.")] = False,
 ) -> None:
     """Write one self-contained HTML page about a run."""
+    import gc
+
     from evolve.page import write
     from evolve.report import read_report
     from evolve.terminal import show
 
+    gc.disable()  # a long run has a hundred thousand rows, which would be looked through again and again in vain
     data = read_report(run)
     show(data, page=write(data, out, everything=everything))
 

@@ -5,11 +5,9 @@ the last one counts, as it does for the run itself, with what tries that broke h
 counted apart.
 """
 
-import gc
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from evolve.stats import Scores
@@ -53,9 +51,8 @@ class Episodes:
 def read_episodes(journal: Journal) -> Episodes:
     """All episodes of `journal`. Raises JournalError."""
     found = Episodes(recalls=journal.recalls())
-    with _uncollected():
-        for row in journal.finished(newest_first=True):
-            found.rows.setdefault(row.id, row)
+    for row in journal.finished(newest_first=True):
+        found.rows.setdefault(row.id, row)
     found.lost_calls = sum(row.stray for row in found.rows.values())
     for key in journal.unfinished():
         if key in found.rows:  # a gap that is played again just now
@@ -64,18 +61,6 @@ def read_episodes(journal: Journal) -> Episodes:
             found.unfinished += 1
             found.lost_calls += journal.stray(key)
     return found
-
-
-@contextmanager
-def _uncollected() -> Iterator[None]:
-    """Garbage is not looked for meanwhile: it would be looked for, in vain, among all the rows that stay."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def row_scores(rows: Sequence[Finished]) -> Scores:

@@ -145,8 +145,8 @@ class Journal:
             numbers = array("q", sorted(seq for key in keys for seq in self._numbers("episode", key)[-1:]))
         found: Counter[str] = Counter()
         for page in _pages(numbers):
-            query = "SELECT seq, recalled FROM finished WHERE seq BETWEEN ? AND ?"
-            kept = dict(self._data.select(query, (page[0], page[-1]))) if self._derives else {}
+            query = f"SELECT seq, recalled FROM finished WHERE seq IN ({','.join('?' * len(page))})"
+            kept = dict(self._data.select(query, page)) if self._derives else {}
             texts = [kept[seq] for seq in page if kept.get(seq)]
             for items in json.loads(f"[{','.join(texts)}]"):
                 found.update(items)
