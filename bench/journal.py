@@ -105,7 +105,7 @@ def _plan() -> dict[str, Any]:
     return {
         "command": "run", "env": "houses", "name": "bench", "harness": "0123456789ab", "model": "openai/some-model",
         "options": {}, "split": "valid", "n": TASKS, "episodes": 1, "budget": None, "memory": None, "seed": 0,
-        "instar": "bench", "benchmark": told, "files": {"prompts/step.md": _SYSTEM},
+        "instar": "bench", "world": "", "benchmark": told, "files": {"prompts/step.md": _SYSTEM},
         "tasks": {f"house-{i}": f"{i:016x}" for i in range(TASKS)},
     }  # fmt: skip
 

@@ -110,14 +110,11 @@ class Journal:
 
     def ended(self, key: str) -> Finished | None:
         """The row of the finished episode `key`, without reading its turns; None when it never finished."""
-        with self._data.faults():
-            found = self._db.execute(
-                "SELECT seq FROM events WHERE kind = 'episode' AND key = ? ORDER BY seq DESC LIMIT 1", (key,)
-            ).fetchone()
-            if found is None:
-                return None
-            row = self._data.select("SELECT row FROM finished WHERE seq = ?", found) if self._derives else []
-        return Finished.parse(row[0])[0] if row else self._derive(found[0])
+        row = "(SELECT row FROM finished WHERE finished.seq = events.seq)" if self._derives else "NULL"
+        query = f"SELECT seq, {row} FROM events WHERE kind = 'episode' AND key = ? ORDER BY seq DESC LIMIT 1"
+        for seq, text in self._data.select(query, (key,)):
+            return Finished.parse([text])[0] if text else self._derive(seq)
+        return None
 
     def finished(self, prefix: str | tuple[str, ...] = "", *, newest_first: bool = False) -> Iterator[Finished]:
         """The rows of all finished episodes whose key begins so, in order of finishing; of a repeated one, each.
