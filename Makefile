@@ -12,6 +12,7 @@ MADE := .venv/made-$(HERE)
 READY := .venv/ready-$(HERE)-$(WANT)
 LITELLM := .venv/litellm-$(HERE)-$(WANT)
 TRACES := .venv/traces-$(HERE)-$(WANT)
+RAY := .venv/ray-$(HERE)-$(WANT)
 AGENTS := mini-swe-agent==2.4.6 smolagents[openai]==1.26.0
 FOREIGN := .venv/foreign-$(HERE)-$(shell echo '$(AGENTS)' | cksum | cut -d' ' -f1)
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
@@ -31,7 +32,7 @@ FLAGS = $(call flag,RECIPE,--recipe) $(call flag,BUDGET,--budget) $(call flag,MO
 # openai/ and local models need nothing more; any other PROVIDER/NAME goes through litellm
 PROVIDERS := $(strip $(foreach spec,$(firstword $(MODEL)) $(firstword $(PROPOSER)),$(if $(findstring /,$(spec)),$(filter-out openai/% gguf:% scripted:%,$(spec)))))
 
-.PHONY: evolve test lint bench setup litellm test-traces test-foreign clean
+.PHONY: evolve test lint bench setup litellm ray test-ray test-traces test-foreign clean
 .DELETE_ON_ERROR:
 
 evolve: $(READY) $(if $(PROVIDERS),$(LITELLM))  ## evolve an agent, print the evidence and write it down
@@ -52,6 +53,11 @@ bench: $(READY)  ## BENCH="runner memory" picks some, ARGS=--quick is quick
 setup: $(READY)  ## only set up
 
 litellm: $(LITELLM)  ## set up, with the litellm extra
+
+ray: $(RAY)  ## set up, with the ray extra
+
+test-ray: $(RAY)  ## set up, with the ray extra, and pass the tests that need it
+	$(BIN)/python -m pytest tests/harness/test_ray.py tests/harness/test_engine.py tests/e2e/test_cli_ray.py tests/e2e/test_docs_scaling.py $(ARGS)
 
 test-traces: $(TRACES)  ## set up, with the otel and mlflow extras, and pass the tests that need them
 	$(BIN)/python -m pytest tests/evolve/test_traces_otlp.py tests/evolve/test_traces_mlflow.py tests/evolve/test_traces_spans.py $(ARGS)
@@ -76,6 +82,10 @@ $(READY): $(MADE)
 
 $(LITELLM): $(READY)
 	@$(PIP) -e '.[dev,litellm]'
+	@touch $@
+
+$(RAY): $(READY)
+	@$(PIP) -e '.[dev,ray]'
 	@touch $@
 
 $(TRACES): $(READY)

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-NAMES = ("runner", "memory", "envs", "evolver", "stats")
+NAMES = ("runner", "memory", "ray", "envs", "evolver", "stats")
 LATER = {"train": "there is no trainer yet, so nothing to measure"}
 
 

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 LANGUAGES = {"python", "sh", "toml", "text"}
 #: Pages whose blocks need something beside them, and which a test of their own runs (test_docs_...).
-ELSEWHERE = {"foreign.md", "environments.md", "journal.md"}
+ELSEWHERE = {"foreign.md", "environments.md", "journal.md", "scaling.md"}
 
 
 def blocks(page: Path, language: str | None = None) -> list[tuple[str, str]]:
