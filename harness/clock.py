@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import TracebackType
 
 MOST = 10.0  # times the limit that an episode may last, with everything that is not counted
 LEAST = 3600.0  # seconds that it may last in any case
@@ -38,23 +39,9 @@ class Clock:
         """Seconds so far that are not counted."""
         return self._free
 
-    @contextmanager
-    def waits_for(self, whom: str) -> Iterator[None]:
+    def waits_for(self, whom: str) -> "Waiting":
         """A call of the model or a step of the world; when it raises a fault, its time is not counted."""
-        since = time.monotonic()
-        self._set(max(self._limit, since + self.seconds / 2))
-        try:
-            yield
-        except Exception:
-            self._free += time.monotonic() - since
-            raise
-        except BaseException:  # cut in flight
-            self._longest = max(self._longest, (time.monotonic() - since, whom))
-            raise
-        else:
-            self._longest = max(self._longest, (time.monotonic() - since, whom))
-        finally:
-            self._set(self._limit)
+        return Waiting(self, whom)
 
     @contextmanager
     def queues(self) -> Iterator[None]:
@@ -97,10 +84,33 @@ class Clock:
         return self._began + self.seconds + self._free
 
     def _set(self, when: float) -> None:
+        when = when if when == math.inf else min(when, self._end)
+        if when == self._when:  # as it is nearly always, and to set it again would cost much
+            return
         if self._timer is not None and not self._timer.expired():
-            when = when if when == math.inf else min(when, self._end)
-            if when == self._when:  # setting it again would cost more than all else here
-                return
             self._when = when
             now = asyncio.get_running_loop().time()
             self._timer.reschedule(None if when == math.inf else now + when - time.monotonic())
+
+
+class Waiting:
+    """The context of one wait. Not made from a generator: there are two at each step."""
+
+    __slots__ = ("_clock", "_since", "_whom")
+
+    def __init__(self, clock: Clock, whom: str) -> None:
+        self._clock, self._whom = clock, whom
+
+    def __enter__(self) -> None:
+        self._since = time.monotonic()
+        self._clock._set(max(self._clock._limit, self._since + self._clock.seconds / 2))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        clock, waited = self._clock, time.monotonic() - self._since
+        if isinstance(error, Exception):
+            clock._free += waited
+        elif waited > clock._longest[0]:  # it went well, or was cut in flight
+            clock._longest = (waited, self._whom)
+        clock._set(clock._limit)
