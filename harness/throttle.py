@@ -27,7 +27,8 @@ TOLERATED = 0.1  # the share of rate limits that proves nothing
 STARVED = 0.75  # the share of second and later tries that fail where a call gets no place
 SHRINK = 0.9  # of the limit that is left then
 SLACK = 0.15  # of an answer's time by which starts may run late and catch up
-CAREFUL = (5.0, 60.0)  # seconds, at least and at most, until the limit is again where it was met
+CAREFUL = (5.0, 30.0)  # seconds, at least and at most, until the limit is again where it was met
+LATE = 60.0  # the same where it was not met by a refusal, but no call was answered in time
 ROW = 8  # failures in a row that are an outage, at least,
 EACH = 3  # of which a call counts so many: one that always fails is no outage
 PAUSE = 0.5  # seconds before a call is tried again, the first time; doubled each time
@@ -132,7 +133,7 @@ class Throttle:
             self._until = max(self._until, now + pause)
         if new:
             self._round = max(now, self._until)
-        self._regrow(now, pause)
+        self._regrow(now, asked or 0.0)
         return pause
 
     def fail(self, fault: ModelFault, tries: int) -> float:
@@ -177,7 +178,8 @@ class Throttle:
         if START < self.limit < math.inf:
             self._ceiling = max(START, self.limit / 2) if late else self.limit
             self.limit = START
-        self._regrow(now, CAREFUL[1] if late else 0.0)
+        self._regrow(now, 0.0)
+        self._careful = LATE if late else self._careful
 
     def _regrow(self, now: float, lost: float) -> None:
         """Grow again when all holds are over: slowly enough that of all time a tenth is `lost` so, at most."""
