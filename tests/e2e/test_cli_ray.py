@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 from shell import IMITATE, INSTAR, SLOWLY, SMALL, failed, found, furnish, ok
 
+from harness.journal import Journal
+
 pytest.importorskip("ray", reason="needs the ray extra (make test-ray)")
 pytestmark = pytest.mark.slow
 
@@ -117,6 +119,17 @@ def test_workers_recall_from_a_memory_that_is_lent(place: Path) -> None:
     assert plain["mean"] != bare["mean"]  # so that recalling makes a difference
 
 
+def test_an_evolution_without_a_memory_is_the_same_in_workers(place: Path) -> None:
+    words = ("evolve", "agent", "--recipe", "reflect", "--model", IMITATE, "--n", "4", "--concurrency", "4")
+    words += ("--set", "explore=60", "--set", "rounds=2", "--set", "batch=4", "--set", "max_pairs=6")
+    digests = []
+    for out, more in (("reflect-here", ()), ("reflect-there", ON)):
+        ok(place, *words, *more, "--out", f"runs/{out}")
+        with Journal(place / "runs" / out, readonly=True) as journal:
+            digests.append(journal.digest())
+    assert digests[0] == digests[1]
+
+
 def test_what_cannot_be_is_told_in_one_line(place: Path) -> None:
     assert "a memory that grows" in failed(place, "evolve", "agent", "--model", IMITATE, *ON)
     assert "Cure: --on ray" in failed(place, "run", "agent", "--model", IMITATE, "--workers", "2")
@@ -152,8 +165,8 @@ def test_a_cluster_that_runs_is_joined_and_left_as_it_was(
     place: Path, here: dict[str, Any], cluster: tuple[str, dict[str, str]]
 ) -> None:
     address, env = cluster
-    for out in ("one", "two"):
-        assert same(found(place, *RUN, "--on", address, "--out", f"runs/{out}", **env), here)
+    for out, more in (("one", ()), ("two", ("--isolate",))):
+        assert same(found(place, *RUN, "--on", address, *more, "--out", f"runs/{out}", **env), here)
     until(lambda: not any(title.startswith("ray::Outpost") for _, title in processes().values()))
 
 
