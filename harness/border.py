@@ -7,27 +7,38 @@ out only after all was paid for; only a real cancellation and Ctrl-C pass.
 import asyncio
 import math
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from numbers import Real
+from types import TracebackType
 
 from envs import EnvFault, Observation, Step, Tool
 
 
-@contextmanager
-def border() -> Iterator[None]:
-    """Turn whatever breaks inside into an EnvFault that names the place."""
-    try:
-        yield
-    except (EnvFault, KeyboardInterrupt, GeneratorExit):
-        raise
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
+class Border:
+    """The context that `border` gives; it has no state, and is no generator, since every step of a world crosses it."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None or isinstance(error, (EnvFault, KeyboardInterrupt, GeneratorExit)):
+            return
+        task = asyncio.current_task() if isinstance(error, asyncio.CancelledError) else None
         if task is not None and task.cancelling():  # somebody wants us to stop
-            raise
-        raise EnvFault(where(error)) from error
-    except BaseException as error:  # SystemExit, too: an environment does not end the run
-        raise EnvFault(where(error)) from error
+            return
+        raise EnvFault(where(error)) from error  # SystemExit, too: an environment does not end the run
+
+
+_BORDER = Border()
+
+
+def border() -> Border:
+    """Turn whatever breaks inside into an EnvFault that names the place."""
+    return _BORDER
 
 
 def where(error: BaseException) -> str:

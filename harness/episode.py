@@ -9,9 +9,8 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, TypeVar
 
 from envs import Benchmark, Env, EnvFault, Observation, Task, Tool
 from harness.border import border, offered, seen, stepped
@@ -27,6 +26,9 @@ PATIENCE = 600.0  # seconds that a server may ask us to wait
 NOTABLE = 2.0  # seconds of a pause that are worth telling
 CLOSING = 10.0  # seconds that a world has to close
 FEEDBACK = 2000  # characters of an evaluator's words that are kept of a step
+
+
+T = TypeVar("T")
 
 
 class Remembered(Protocol):
@@ -118,9 +120,12 @@ class Episode:
 
     async def start(self) -> None:
         """Make the world and reset it. Raises EnvFault."""
-        async with self._turn_of_the_world():
+
+        async def first() -> Observation:
             self._env = self.benchmark.make_env()
-            self._see(seen(await self._env.reset(self.task, self.seed), "reset"))
+            return seen(await self._env.reset(self.task, self.seed), "reset")
+
+        self._see(await self._of_the_world(first))
 
     async def close(self) -> str:
         """Close the world; what went wrong there, as text, since it cannot change what the episode earned."""
@@ -179,8 +184,11 @@ class Episode:
         self._check_open()
         before = self.observation.text
         await asyncio.sleep(0)  # where neither world nor model ever waits, Ctrl-C and the time-out come through here
-        async with self._turn_of_the_world():
-            observation, reward, done, feedback = stepped(await self.env.step(action))
+
+        async def step() -> tuple[Observation, float | None, bool, str]:
+            return stepped(await self.env.step(action))
+
+        observation, reward, done, feedback = await self._of_the_world(step)
         self._see(observation)
         self.over = done
         self._write(
@@ -231,18 +239,16 @@ class Episode:
             )
         return used.dollars or 0.0
 
-    @asynccontextmanager
-    async def _turn_of_the_world(self) -> AsyncIterator[None]:
-        """A step of the world, when it is its turn, and with its faults told from ours."""
+    async def _of_the_world(self, work: Callable[[], Awaitable[T]]) -> T:
+        """What the world answers when it is its turn, with its faults told from ours."""
         if self._worlds is None:
             with self.clock.waits_for("the world"), border():
-                yield
-            return
+                return await work()
         with self.clock.queues():
             await self._worlds.acquire()
         try:
             with self.clock.waits_for("the world"), border():
-                yield
+                return await work()
         finally:
             self._worlds.release()
 

@@ -24,6 +24,7 @@ _LARGE = 1000  # bytes above which a piece is looked for in the whole table
 _PLAIN = 300  # bytes of JSON up to which compressing saves next to nothing
 _CHAINS = ("messages", "tools")  # lists that begin as an earlier one did
 _SMALL = (int, float, bool, type(None))
+_COMMON = (str, tuple, *_SMALL)
 _MARKS = ("$text", "$chain", "$plain")
 _RECENT = 16_384  # pieces whose content is known without looking
 _TALKS = 2048  # last conversations, and last lists of tools, of episodes that go on
@@ -51,7 +52,7 @@ class Texts:
     def __init__(self, db: sqlite3.Connection) -> None:
         self._db = db
         self._recent: OrderedDict[bytes, int] = OrderedDict()
-        self._talks: OrderedDict[tuple[str, str], tuple[Sequence[Any], list[tuple[int, int]]]] = OrderedDict()
+        self._talks: OrderedDict[tuple[str, str], tuple[tuple[Any, ...], list[tuple[int, int]]]] = OrderedDict()
         self._chains: dict[int | str, list[Any]] = {}
 
     def fold(self, value: Any, name: str = "") -> Any:
@@ -69,12 +70,17 @@ class Texts:
 
     def _fold_model(self, model: BaseModel, less: Sequence[str] = ()) -> dict[str, Any]:
         """What `fold` makes of the model's dump, at a fraction of what the dump alone would cost."""
-        usual = _usual(type(model))
-        return {
-            name: part if type(part) in _SMALL else self.fold(part, name)
-            for name, part in vars(model).items()
-            if name not in less and part is not usual[name] and part != usual[name]
-        }
+        usual, made = _usual(type(model)), {}
+        for name, part in vars(model).items():
+            known, kind = usual[name], type(part)
+            if part is known or name in less:
+                continue
+            if kind in _COMMON or not isinstance(part, BaseModel):
+                if part != known:
+                    made[name] = part if kind in _SMALL else self.fold(part, name)
+            elif kind is not type(known) or vars(part) != vars(known):  # a model's own == takes ten times as long
+                made[name] = self._fold_model(part)
+        return made
 
     def fold_turn(self, key: str, turn: Turn) -> dict[str, Any]:
         """A turn as `fold` would put it away, quickly: what its episode `key` said before is known by identity."""
@@ -86,22 +92,21 @@ class Texts:
     def _fold_call(self, key: str, call: Call) -> dict[str, Any]:
         made = self._fold_model(call, _CHAINS)
         for name in _CHAINS:
-            parts: Sequence[Any] | None = getattr(call, name)
+            parts: tuple[Any, ...] | None = getattr(call, name)
             if parts:
                 made[name] = {"$chain": self._go_on(key, name, parts)}
             elif parts is not None and name == "messages":
                 made[name] = []
         return made
 
-    def _go_on(self, key: str, name: str, parts: Sequence[Any]) -> int:
+    def _go_on(self, key: str, name: str, parts: tuple[Any, ...]) -> int:
         """Put away what the last call of the same episode did not begin with."""
         old, links = self._talks.pop((key, name), ((), []))
-        same = 0
-        for a, b in zip(old, parts, strict=False):
-            if a is not b and a != b:
-                break
-            same += 1
-        links = [link for link in links if link[0] <= same]
+        if parts[: len(old)] == old:
+            same = len(old)
+        else:
+            same = next((at for at, (a, b) in enumerate(zip(old, parts, strict=False)) if a != b), len(parts))
+            links = [link for link in links if link[0] <= same]
         begun, head = links[-1] if links else (0, "")
         if begun < len(parts):
             links += self._chain(parts[begun:], begun, head)
