@@ -12,6 +12,9 @@ from harness.trajectory import Call
 #: What a call and the completion that it recorded have in common, beside the text.
 SAME = ("tool_calls", "finish_reason", "mode", "usage", "prompt_ids", "output_ids", "output_logprobs")
 
+#: How the digest of a call ends whose answer a replay forced: it was sampled for another request.
+TAPED = "#taped"
+
 
 @dataclass(frozen=True)
 class Known:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from harness.journal import Journal, serves_all
-from harness.known import SAME, Known, answered
+from harness.known import SAME, TAPED, Known, answered
 from harness.model import Completion, Usage
 from harness.trajectory import Call, Lost, Trajectory, total_dollars
 
@@ -59,7 +59,7 @@ class Tape:
     def told(self, call: Call, turn: int, number: int) -> Call:
         """`call` as it is written down: an answer that was forced is an answer to nothing else."""
         forced = (turn, number) in self._forced
-        return call.model_copy(update={"digest": f"{call.digest}#taped"}) if forced else call
+        return call.model_copy(update={"digest": call.digest + TAPED}) if forced else call
 
 
 class Earlier:

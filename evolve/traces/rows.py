@@ -15,12 +15,14 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
+from harness.known import TAPED
 from harness.model import Message
 from harness.trajectory import Call, Trajectory
 
 FORMAT = 1
 #: Why a call has no token row.
-NO_IDS, NO_PROMPT, UNEQUAL = (
+FORCED, NO_IDS, NO_PROMPT, UNEQUAL = (
+    "a replay forced this answer, which was sampled for another request",
     "the server gave no token ids",
     "the server gave no token ids of the prompt",
     "the server gave another number of log-probabilities than of token ids",
@@ -168,6 +170,8 @@ def _calls(trajectory: Trajectory) -> Iterator[tuple[int, Call]]:
 def _tokens(call: Call) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
     """Why there are none (""), and the ids of prompt and answer."""
     prompt, output, told = call.prompt_ids, call.output_ids, call.output_logprobs
+    if call.digest.endswith(TAPED):  # its ids and log-probabilities are of the run that was replayed
+        return FORCED, (), ()
     if not output:
         return NO_IDS, (), ()
     if not prompt:

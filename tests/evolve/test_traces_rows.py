@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from evolve.export import Exported, export
-from evolve.traces.rows import NO_IDS, NO_PROMPT, UNEQUAL, TextRow, TokenRow, rows_of
+from evolve.traces.rows import FORCED, NO_IDS, NO_PROMPT, UNEQUAL, TextRow, TokenRow, rows_of
+from harness.known import TAPED
 from harness.trajectory import Call, Trajectory
 
 
@@ -50,6 +51,13 @@ def test_a_question_in_between_does_not_break_the_conversation() -> None:
     talk, aside = rows(runs.call([1, 2], [3]), runs.call([8, 8], [9]), runs.call([1, 2, 3, 4], [5]))
     assert (talk.token_ids, talk.step_ids) == ((1, 2, 3, 4, 5), (0, 0, 0, 2, 2))
     assert aside.token_ids == (8, 8, 9)
+
+
+def test_an_answer_that_a_replay_forced_is_no_sample_of_the_model_that_is_named(tmp_path: Path) -> None:
+    forced = runs.call([1, 2], [3]).model_copy(update={"digest": f"m:1{TAPED}"})
+    own, text = rows(forced, runs.call([1, 2, 3, 4], [5]))
+    assert (own.token_ids, own.loss_mask) == ((1, 2, 3, 4, 5), (0, 0, 0, 0, 1))
+    assert (text.kind, text.rl, text.why) == ("text", False, FORCED)
 
 
 tokens = st.lists(st.integers(0, 3), min_size=1, max_size=5)
