@@ -174,9 +174,17 @@ def diff(
     typer.echo(visible(read_descent(run).diff(a, b)), nl=False)
 
 
+def digest(run: RunArg) -> None:
+    """A hash of all that came out of a run, without times, tries and caching: equal runs have equal ones."""
+    from harness.journal import Journal
+
+    with Journal(run, readonly=True) as journal:
+        typer.echo(journal.digest())
+
+
 def add_to(app: typer.Typer) -> None:
     """Give `app` these commands."""
     app.add_typer(envs_app, name="envs")
     app.add_typer(memory_app, name="memory")
-    for command in (log, blame, diff):
+    for command in (log, blame, diff, digest):
         app.command()(command)

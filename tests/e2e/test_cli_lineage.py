@@ -72,6 +72,13 @@ def test_the_journal_alone_is_enough(home: Path, tmp_path: Path) -> None:
     assert ok(tmp_path, "log", "bare") == ok(home, "log", "runs/files")
 
 
+def test_a_copy_of_a_run_has_its_digest_and_another_run_has_another(home: Path, tmp_path: Path) -> None:
+    shutil.copytree(home / "runs/files", tmp_path / "copy")
+    one, copy, other = (ok(*at) for at in ((home, "digest", "runs/files"), (tmp_path, "digest", "copy"),
+                                           (home, "digest", "runs/memory")))  # fmt: skip
+    assert one == copy != other
+
+
 def test_each_line_is_traced_to_the_version_and_the_hypothesis_that_brought_it(home: Path) -> None:
     root, chosen = versions(home)
     said = ok(home, "blame", "runs/files", "prompts/step.md").splitlines()
