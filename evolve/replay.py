@@ -1,7 +1,7 @@
 """A run again with one thing changed: what it did not change is served from its record, and costs nothing.
 
 The tasks, seeds and numbers of the episodes are those of the source run, so that the two are compared pair by pair. An
-equal request gets the recorded answer, whatever the model. With `from_step` every episode is first brought to that turn
+equal request to the same model gets the recorded answer. With `from_step` every episode is first brought to that turn
 by the recorded answers, whatever is asked there, and goes its own way from then on. That assumes that the world does
 the same on the same actions; where it did not, the replay says so.
 """
@@ -17,7 +17,7 @@ from evolve.lab import fingerprint
 from evolve.pairing import compare_runs
 from evolve.session import Watch, in_folder, silent
 from evolve.setup import Setup, digest
-from evolve.stats import Comparison
+from evolve.stats import MAX_MISSING, Comparison
 from evolve.tally import Evaluation, Tally
 from harness.finished import Finished
 from harness.folder import Harness
@@ -98,10 +98,7 @@ def replay(
             finally:
                 if store is not None:
                     store.close()
-            evaluation = tally.evaluation(journal, plan["episodes"], len(jobs), None, 0.2)
-            body, last = evaluation.model_dump(mode="json", exclude={"folder"}), journal.last("evaluation")
-            if last is None or last.body != body:
-                journal.append("evaluation", body)
+            evaluation = tally.evaluation(journal, plan["episodes"], len(jobs), None, MAX_MISSING)
             return tally.found(source, evaluation)
 
     return in_folder(setup, plan_, out, [answering] if setup.owns_model else [], go, benchmark)

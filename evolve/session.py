@@ -98,11 +98,7 @@ def run(
                 store.close()
         if tally.played < len(jobs):
             say(f"the budget ended after {tally.played} of {len(jobs)} episodes ({limit.describe()})")
-        evaluation = tally.evaluation(journal, episodes, len(jobs), taught, max_missing)
-        body, last = evaluation.model_dump(mode="json", exclude={"folder"}), journal.last("evaluation")
-        if last is None or last.body != body:
-            journal.append("evaluation", body)
-        return evaluation
+        return tally.evaluation(journal, episodes, len(jobs), taught, max_missing)
 
     return in_folder(setup, plan, out, [answering] if setup.owns_model else [], go, benchmark, stage)
 

@@ -72,9 +72,9 @@ class Tally:
     def evaluation(
         self, journal: Journal, episodes: int, asked: int, taught: int | None, max_missing: float
     ) -> Evaluation:
-        """What came out, of `asked` episodes."""
+        """What came out, of `asked` episodes; written down where it is new."""
         benchmark = self.benchmark
-        return Evaluation(
+        found = Evaluation(
             folder=str(journal.folder),
             asked=asked,
             mean=mean_interval(self.scores, reward_range=benchmark.reward_range, max_missing=max_missing),
@@ -86,6 +86,10 @@ class Tally:
             missing=dict(sorted(self.missing.items())),
             taught=taught,
         )
+        body, last = found.model_dump(mode="json", exclude={"folder"}), journal.last("evaluation")
+        if last is None or last.body != body:
+            journal.append("evaluation", body)
+        return found
 
 
 def _rounded(spent: float | None) -> float | None:
