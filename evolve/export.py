@@ -249,7 +249,3 @@ def _written(path: Path | None, *, live: bool) -> Iterator[IO[str]]:
     except BaseException:
         part.unlink(missing_ok=True)
         raise
-
-
-def _created(path: Path, compressed: bool) -> IO[str]:
-    return gzip.open(path, "wt", encoding="utf-8") if compressed else path.open("w", encoding="utf-8")

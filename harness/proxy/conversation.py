@@ -180,8 +180,7 @@ class Conversation(Session):
         return {"episode": self.key, "turns": self._talk.steps}
 
     def _record(self, turn: Turn) -> Turn:
-        body = {"attempt": 0, "turn": turn.model_dump(mode="json", exclude_defaults=True)}
-        self._home.journal.append("step", body, self.key)
+        self._home.journal.step(self.key, 0, turn)
         return turn
 
 
