@@ -27,6 +27,7 @@ from harness.trajectory import Trajectory, Turn
 
 EPISODES = 10_000  # at once in one worker, at most; how many there are is the runner's business
 START = 120.0  # seconds in which a worker must have come up
+STARTS = 4  # tries to put a worker into the place of one that was lost
 CLOSING = 15.0  # seconds for workers to close the worlds of what was cut off
 #: What must be equal here and on a worker, and how it becomes so.
 _CURES = {
@@ -176,15 +177,26 @@ class RayStage:
         fresh.coming = asyncio.ensure_future(self._come(fresh))
 
     async def _come(self, place: _Place) -> None:
+        """Wait until a worker that takes a place is ready, or give the place up."""
+        import ray
         from ray.exceptions import RayError
 
-        try:
-            place.host = self._checked(await place.actor.ready.remote())
-        except (RayError, ClusterError, *STOPS) as error:
-            self._places.remove(place)
-            self.say(f"a Ray worker was lost and could not be replaced: {reason(error)}")
-        finally:
-            place.coming = None
+        for tries in range(STARTS):
+            try:
+                place.host = self._checked(await place.actor.ready.remote())
+            except RayError as error:  # it was lost, too, before it had begun
+                why: Exception = error
+                await asyncio.sleep(0.5 * 2**tries)
+                place.actor = _actor(place.orders)
+            except (ClusterError, *STOPS) as error:
+                why = error
+                break
+            else:
+                place.coming = None
+                return
+        ray.kill(place.actor)
+        self._places.remove(place)
+        self.say(f"a Ray worker was lost and could not be replaced: {reason(why)}")
 
     def _checked(self, said: Facts | Exception) -> str:
         """The host of a worker that is ready, and like us. Raises what it could not begin with, or ClusterError."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -196,6 +197,29 @@ async def test_a_run_whose_workers_all_die_goes_on_with_new_ones(ray_here: Any, 
     assert timeless(found) == timeless(whole)
 
 
+async def test_workers_killed_again_and_again_also_while_they_start_lose_nothing(ray_here: Any, tmp_path: Path) -> None:
+    log, rng = tmp_path / "log", random.Random(5)
+    whole, digest = await at_home(tmp_path / "here", jobs(agent(log, wait=0.05), 4))
+    before, kills = len(asked(log)), 0
+    async with staged(PRICED) as stage:
+        with Journal(tmp_path / "there") as journal:
+            runner = Runner(benchmark, journal, concurrency=12, elsewhere=stage, retries=20)
+            playing = asyncio.ensure_future(runner.run(jobs(agent(log, wait=0.05), 4)))
+            while kills < 6 and not playing.done():
+                await asyncio.sleep(rng.uniform(0.1, 0.8))  # a moment like any other
+                workers = [pid for pid, title in _alive(_descendants(os.getpid())) if title.startswith("ray::Outpost")]
+                if workers:
+                    os.kill(rng.choice(workers), signal.SIGKILL)
+                    kills += 1
+            found = await playing
+            assert journal.digest() == digest
+            tries = sum(1 for _ in journal.events("lost"))
+    assert kills >= 3
+    assert timeless(found) == timeless(whole)
+    assert [t.dollars for t in found] == [t.dollars for t in whole]
+    assert len(asked(log)) - before <= before + 2 * tries  # of a lost try, only what was on its way
+
+
 async def test_an_episode_that_kills_each_worker_is_a_gap_and_stops_nobody(ray_here: Any, tmp_path: Path) -> None:
     fatal = f"scripted:{FILE}:fatal"
     async with staged(fatal) as stage:
@@ -260,13 +284,15 @@ async def test_a_benchmark_that_has_no_name_travels_as_it_is(ray_here: Any, tmp_
     assert all(t.status != "gap" and t.score is not None for t in found)
 
 
-async def test_workers_that_differ_from_here_are_refused(ray_here: Any, tmp_path: Path) -> None:
-    live = connect(SCRIPTED)
-    facts = Facts.of(benchmark, live, None, None)
-    for name in ("instar", "model", "address", "benchmark", "proof"):
-        with pytest.raises(ClusterError, match=f"has another {name}: .* Cure: "):
-            async with staged(SCRIPTED, here=replace(facts, **{name: "other"})):
-                pass
+async def test_workers_that_differ_from_here_are_refused(ray_here: Any) -> None:
+    facts = Facts.of(benchmark, connect(SCRIPTED), None, None)
+    with pytest.raises(ClusterError, match="has another instar: .* Cure: the same version of instar on each machine"):
+        async with staged(SCRIPTED, here=replace(facts, instar="other")):
+            pass
+    async with staged(SCRIPTED) as stage:
+        for name in ("model", "address", "benchmark", "proof"):
+            with pytest.raises(ClusterError, match=f"has another {name}: other, and here it is .* Cure: "):
+                stage._checked(replace(facts, **{name: "other"}))
 
 
 async def test_what_no_worker_can_begin_with_is_told_before_anything_is_played(ray_here: Any) -> None:
@@ -326,11 +352,11 @@ def _descendants(pid: int) -> set[int]:
     return below - {pid}
 
 
-def _alive(pids: set[int]) -> list[str]:
-    """Those of `pids` that still run (what waits to be buried does not)."""
+def _alive(pids: set[int]) -> list[tuple[int, str]]:
+    """Those of `pids` that still run (what waits to be buried does not), with their titles."""
     found = subprocess.run(["ps", "-eo", "pid=,stat=,args="], capture_output=True, text=True, check=True).stdout
     lines = (line.split(maxsplit=2) for line in found.splitlines())
-    return [" ".join(line) for line in lines if int(line[0]) in pids and not line[1].startswith("Z")]
+    return [(int(pid), title) for pid, stat, title in lines if int(pid) in pids and not stat.startswith("Z")]
 
 
 def _wait(condition: Callable[[], object]) -> None:
@@ -349,7 +375,7 @@ def test_a_driver_that_is_stopped_leaves_no_ray_and_its_run_goes_on(how: signal.
         driver.send_signal(how)
         _, said = driver.communicate(timeout=60)
     # Two of Ray's own agents, which do nothing any more, look only once a minute whether they are still needed.
-    _wait(lambda: [line for line in _alive(rays) if how is signal.SIGINT or "Agent" not in line] == [])
+    _wait(lambda: [title for _, title in _alive(rays) if how is signal.SIGINT or "Agent" not in title] == [])
     if how is signal.SIGINT:
         assert said.strip().endswith("KeyboardInterrupt"), said
     found, digest = asyncio.run(at_home(tmp_path / "run", jobs(agent(tmp_path / "log", PRICED, wait=0.05), 4)))
