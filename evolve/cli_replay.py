@@ -22,6 +22,9 @@ def replay(
     env: Annotated[str | None, typer.Option("--env", "-e", help="Another version of the environment.")] = None,
     task: Annotated[list[str] | None, typer.Option("--task", "-t", help="Only this task; repeatable.")] = None,
     concurrency: Annotated[int, typer.Option("--concurrency", "-c", min=1, help="Episodes at once.")] = 2,
+    calls: Annotated[int | None, typer.Option("--calls", min=1, help="Calls of the model at once.")] = None,
+    worlds: Annotated[int | None, typer.Option("--worlds", min=1, help="Steps of environments at once.")] = None,
+    isolate: Annotated[bool, typer.Option("--isolate", help="Worlds in processes of their own.")] = False,
     budget: Annotated[str | None, typer.Option(help="Such as 600calls, 200000tokens, 2usd.")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder of the replay.")] = None,
     json: Json = False,
@@ -36,8 +39,8 @@ def replay(
     with Display(quiet=json) as display:
         found = go(
             str(run), harness=str(with_) if with_ else None, model=model, options=options, env=env,
-            from_step=from_step, tasks=task, concurrency=concurrency, budget=budget, out=str(out) if out else None,
-            watch=display.watch, say=display.say,
+            from_step=from_step, tasks=task, concurrency=concurrency, calls=calls, worlds=worlds,
+            isolate=isolate, budget=budget, out=str(out) if out else None, watch=display.watch, say=display.say,
         )  # fmt: skip
     if json:
         typer.echo(as_json(found))

@@ -146,10 +146,16 @@ def _plan(folder: str) -> dict[str, Any]:
 
 
 def _read(folder: str) -> _Played:
-    """Of a gap that was filled later, the last one counts."""
+    """Of a gap that was filled later, the last one counts. What began and did not end is missing: it may be the harder
+    part, since short episodes end first."""
     with Journal(folder, readonly=True) as journal:
         planned = journal.last("plan")
         rows = {row.id: row for row in journal.finished(("run/", "exam/evolved/"))}
+        begun = [key for key in journal.unfinished() if key.startswith(("run/", "exam/evolved/"))]
     if planned is None or not rows:
         raise JournalError(f"{folder}: no finished episodes to compare. Cure: let the run finish first")
-    return _Played(folder, planned.body, {(row.task, row.episode): row.score for row in rows.values()})
+    found: dict[tuple[str, int], float | None] = {(row.task, row.episode): row.score for row in rows.values()}
+    for key in begun:
+        task, _, number = key.split("/", 2)[2].rpartition("/")
+        found.setdefault((task, int(number)), None)
+    return _Played(folder, planned.body, found)

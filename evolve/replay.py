@@ -22,6 +22,7 @@ from evolve.tally import Evaluation, Tally
 from harness.finished import Finished
 from harness.folder import Harness
 from harness.journal import Journal, JournalError
+from harness.known import TAPED
 from harness.model import Model
 from harness.record import Tape
 from harness.runner import Job, Runner
@@ -51,8 +52,9 @@ class Replay(BaseModel):
 def replay(
     source: str, *, harness: Harness | str | None = None, model: str | Model | None = None,
     options: Mapping[str, Any] | None = None, env: str | Benchmark | None = None, from_step: int = 0,
-    tasks: list[str] | None = None, concurrency: int = 2, calls: int | None = None, budget: str | None = None,
-    out: str | None = None, watch: Watch | None = None, say: Callable[[str], None] = silent,
+    tasks: list[str] | None = None, concurrency: int = 2, calls: int | None = None, worlds: int | None = None,
+    isolate: bool = False, budget: str | None = None, out: str | None = None, watch: Watch | None = None,
+    say: Callable[[str], None] = silent,
 ) -> Replay:  # fmt: skip
     """Play the episodes of the benchmark run in folder `source` again, with `harness`, `model` or `env` changed.
 
@@ -71,23 +73,27 @@ def replay(
         env if env is not None else plan["env"],
         model if model is not None else plan["model"],
         options if changed or options is not None else _options(plan),
-        plan["seed"], concurrency, plan["memory"],
+        plan["seed"], concurrency, plan["memory"], isolate,
     )  # fmt: skip
     limit = Budget.parse(budget or "")
     setup.check_price(limit.dollars)
     benchmark = setup.benchmark()
     chosen = _tasks(benchmark, plan, tasks)
+    if setup.plan("run", benchmark, ())["memory_digest"] != plan.get("memory_digest"):
+        raise JournalError(
+            f"the memory {plan['memory']} has changed since the run recalled from it. Cure: bring it back, or run anew"
+        )
     answering = setup.connect()
     plan_ = setup.plan(
         "run", benchmark, chosen, split=plan["split"], n=len(chosen), episodes=plan["episodes"], budget=budget,
         replays={"source": digest({k: v for k, v in plan.items() if k != "memory"}), "from_step": from_step},
     )  # fmt: skip
 
-    async def go(journal: Journal) -> Replay:
+    async def go(journal: Journal, _: object) -> Replay:
         agent, store = setup.agent(benchmark, answering, say)
         with Journal(source, readonly=True) as old:
             runner = Runner(
-                benchmark, journal, seed=setup.seed, concurrency=concurrency, calls=calls, watch=watch,
+                benchmark, journal, seed=setup.seed, concurrency=concurrency, calls=calls, worlds=worlds, watch=watch,
                 tape=lambda key: Tape(old.trajectory(key), from_step),
             )  # fmt: skip
             jobs = [Job(agent, t, n) for n in range(plan["episodes"]) for t in chosen if (t.id, n) in played]
@@ -110,7 +116,7 @@ class _Differences(Tally):
     def __init__(self, benchmark: Benchmark, limit: Budget, journal: Journal, old: Journal, from_step: int) -> None:
         super().__init__(benchmark, limit)
         self._journal, self._old, self._from = journal, old, from_step
-        self.asked = self.same = self.astray = 0
+        self.asked = self.served = self.same = self.astray = 0
         self.first: dict[int, int] = {}
 
     def add(self, index: int, found: Trajectory | Finished) -> None:
@@ -118,6 +124,9 @@ class _Differences(Tally):
         self.asked += found.calls - found.cached
         new = found if isinstance(found, Trajectory) else self._journal.trajectory(found.id)
         old = self._old.trajectory(found.id)
+        known = {call.digest for call in old.all_calls} if old is not None else set()
+        calls = new.all_calls if new is not None else ()
+        self.served += sum(call.cached and (call.digest in known or call.digest.endswith(TAPED)) for call in calls)
         turn = _differs(old, new)
         if turn is None:
             self.same += 1
@@ -125,11 +134,18 @@ class _Differences(Tally):
             self.first[turn] = self.first.get(turn, 0) + 1
             self.astray += turn < self._from
 
+    def charge(self, found: Trajectory | Finished) -> None:
+        """Only what had to be asked: the record is paid already."""
+        row = found if isinstance(found, Finished) else Finished.of(found)
+        self.limit.add(
+            calls=row.calls - row.cached, tokens=row.paid_tokens, dollars=row.paid_dollars, seconds=row.seconds
+        )
+
     def found(self, source: str, evaluation: Evaluation) -> Replay:
         """The result."""
         return Replay(
             folder=evaluation.folder, source=source, from_step=self._from, evaluation=evaluation,
-            comparison=compare_runs(source, evaluation.folder), served=self.cached, asked=self.asked, same=self.same,
+            comparison=compare_runs(source, evaluation.folder), served=self.served, asked=self.asked, same=self.same,
             first=dict(sorted(self.first.items())), astray=self.astray,
         )  # fmt: skip
 

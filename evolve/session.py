@@ -8,6 +8,7 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -79,14 +80,16 @@ def run(
     tasks = benchmark.sample(split, n) if n is not None else benchmark.sample(split)[:_RUN]
     plan = setup.plan("run", benchmark, tasks, split=split, n=len(tasks), episodes=episodes, budget=budget)
     answering = setup.connect()  # a wrong name or a missing file is an error before anything is written
-    stage = _stage(setup, on, workers, benchmark, answering, calls, worlds, say)
 
-    async def go(journal: Journal) -> Evaluation:
+    def stage() -> "RayStage | None":
+        return _stage(setup, on, workers, benchmark, answering, calls, worlds, say)
+
+    async def go(journal: Journal, elsewhere: "RayStage | None") -> Evaluation:
         agent, store = setup.agent(benchmark, answering, say)
         taught = _overlap(memory, plan, say)
         runner = Runner(
             benchmark, journal, seed=seed, concurrency=concurrency, calls=calls, worlds=worlds, watch=watch,
-            on_episode=on_episode, elsewhere=stage,
+            on_episode=on_episode, elsewhere=elsewhere,
         )  # fmt: skip
         jobs = [Job(agent, task, number) for number in range(episodes) for task in tasks]
         say(f"{len(jobs)} episodes of at most {agent.steps(benchmark)} steps; journal: {journal.folder}")
@@ -142,12 +145,14 @@ def evolve(
     answering = setup.connect()  # a wrong name or a missing file is an error before anything is written
     adviser = connect(proposer, proposer_options) if proposer else None
     owned = [*([answering] if setup.owns_model else []), *([adviser] if adviser is not None else [])]
-    stage = _stage(setup, on, workers, benchmark, answering, calls, worlds, say)
 
-    async def go(journal: Journal) -> Evolution:
+    def stage() -> "RayStage | None":
+        return _stage(setup, on, workers, benchmark, answering, calls, worlds, say)
+
+    async def go(journal: Journal, elsewhere: "RayStage | None") -> Evolution:
         runner = Runner(
             benchmark, journal, seed=seed, concurrency=concurrency, calls=calls, worlds=worlds, watch=watch,
-            elsewhere=stage,
+            elsewhere=elsewhere,
         )  # fmt: skip
         lab = Lab(setup.harness, benchmark, answering, journal, runner, limit, seed, adviser, say)
         steps = lab.agent().steps(benchmark)
@@ -198,24 +203,25 @@ def _overlap(memory: str | None, plan: Mapping[str, Any], say: Callable[[str], N
 
 def in_folder(
     setup: Setup, plan: dict[str, Any], out: str | None, models: Sequence[Model],
-    go: Callable[[Journal], Awaitable[T]], benchmark: Benchmark, stage: "RayStage | None" = None,
+    go: Callable[[Journal, "RayStage | None"], Awaitable[T]], benchmark: Benchmark,
+    make_stage: Callable[[], "RayStage | None"] | None = None,
 ) -> T:  # fmt: skip
     """Open the run's journal, write down what the run is, and close it, models and workers whatever happens."""
     shaping = {key: value for key, value in plan.items() if key != "memory"}  # where it lies does not matter
     name = f"{plan['command']}-{setup.harness.settings.name}-{digest(shaping)[:8]}"
 
     async def main() -> T:
-        try:
+        async with AsyncExitStack() as closing:
+            if setup.isolate:
+                closing.callback(benchmark.make_env.close)  # type: ignore[attr-defined]
+            for model in models:
+                closing.push_async_callback(model.close)
+            stage = make_stage() if make_stage is not None else None
+            if stage is not None:
+                closing.push_async_callback(stage.close)
             with Journal(Path(out) if out else Path("runs") / name) as journal:
                 _claim(journal, plan, setup)
-                return await go(journal)
-        finally:
-            if stage is not None:
-                await stage.close()
-            for model in models:
-                await model.close()
-            if setup.isolate:
-                benchmark.make_env.close()  # type: ignore[attr-defined]
+                return await go(journal, stage)
 
     return _finished(main())
 

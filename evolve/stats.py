@@ -8,6 +8,7 @@ rejects, so that no reader can take one against the other. Equal inputs give equ
 
 import math
 import random
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import NormalDist
 from typing import Any, Literal
@@ -125,7 +126,9 @@ class Comparison(BaseModel):
 class PassRates(BaseModel):
     """`any_of_k` is pass@k (some attempt of k succeeds), `all_of_k` is pass^k; `short` tasks had under k episodes.
 
-    The intervals are of the mean over tasks; what was written down before there were any has none.
+    The intervals are of the mean over tasks; what was written down before there were any has none. `*_worst` and
+    `*_best` are over all tasks, had every one of the `missing` episodes failed or succeeded; `decided` as of a mean,
+    of the tasks that have a rate.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -141,18 +144,30 @@ class PassRates(BaseModel):
     all_high: float | None = None
     level: float | None = None
     method: str = ""
+    missing: int = 0
+    any_worst: float | None = None
+    any_best: float | None = None
+    all_worst: float | None = None
+    all_best: float | None = None
+    decided: bool = True
 
     def summary(self) -> str:
         """One line of text."""
         parts = []
-        for name, rate, low, high in (
-            (f"pass@{self.k}", self.any_of_k, self.any_low, self.any_high),
-            (f"pass^{self.k}", self.all_of_k, self.all_low, self.all_high),
+        for name, rate, ends, bounds in (
+            (f"pass@{self.k}", self.any_of_k, (self.any_low, self.any_high), (self.any_worst, self.any_best)),
+            (f"pass^{self.k}", self.all_of_k, (self.all_low, self.all_high), (self.all_worst, self.all_best)),
         ):
-            ends = "" if low is None or high is None else f" [{low:.3f}, {high:.3f}]"
-            parts.append(f"{name} none" if rate is None else f"{name} {rate:.3f}{ends}")
+            parts.append(f"{name} none" if rate is None else f"{name} {rate:.3f}{_ends(*ends)}")
+            if self.missing and bounds[0] is not None and bounds[1] is not None:
+                parts[-1] += f" (between {bounds[0]:.3f} and {bounds[1]:.3f})"
         short = f", {self.short} tasks had fewer than {self.k} scored episodes" if self.short else ""
-        return f"{', '.join(parts)}, {self.tasks} tasks{short}"
+        text = f"{', '.join(parts)}, {self.tasks} tasks{short}"
+        return text if self.decided else f"undecided, too much is missing: {text}"
+
+
+def _ends(low: float | None, high: float | None) -> str:
+    return "" if low is None or high is None else f" [{low:.3f}, {high:.3f}]"
 
 
 def mean_interval(
@@ -278,11 +293,23 @@ def pass_rates(
     a task pretended at either end, or by `method` as for a mean.
     """
     _check_level(level)
-    by_task, _ = _by_task(scores, None)
+    by_task, missing = _by_task(scores, None)
+    asked = Counter(task for task, _ in scores)
     counts = [(len(v), sum(solves(x, success_at) for x in v)) for v in by_task.values() if len(v) >= k]
-    short = len({task for task, _ in scores}) - len(counts)
+    short = len(asked) - len(counts)
+    decided = short <= MAX_MISSING * len(asked)
+    won = {task: sum(solves(x, success_at) for x in by_task.get(task, ())) for task in asked}
+    gaps = {task: n - len(by_task.get(task, ())) for task, n in asked.items()}
+    whole = [task for task, n in asked.items() if n >= k]
+    ends: dict[str, float] = {}
+    for name, rate in (("any", pass_at_k), ("all", pass_hat_k)) if whole else ():
+        ends[f"{name}_worst"] = math.fsum(rate(asked[t], won[t], k) for t in whole) / len(whole)
+        ends[f"{name}_best"] = math.fsum(rate(asked[t], won[t] + gaps[t], k) for t in whole) / len(whole)
     if not counts:
-        return PassRates(k=k, any_of_k=None, all_of_k=None, tasks=0, short=short, level=level, method="no data")
+        return PassRates(
+            k=k, any_of_k=None, all_of_k=None, tasks=0, short=short, level=level, method="no data", missing=missing,
+            decided=decided, **ends,
+        )  # fmt: skip
     some, every = ([[rate(n, c, k)] for n, c in counts] for rate in (pass_at_k, pass_hat_k))
     means = [math.fsum(value for (value,) in rates) / len(rates) for rates in (some, every)]
     (any_low, any_high, name), (all_low, all_high, other) = (
@@ -292,6 +319,7 @@ def pass_rates(
     return PassRates(
         k=k, any_of_k=means[0], all_of_k=means[1], tasks=len(counts), short=short, any_low=any_low, any_high=any_high,
         all_low=all_low, all_high=all_high, level=level, method=name if name == other else f"{name}; {other}",
+        missing=missing, decided=decided, **ends,
     )  # fmt: skip
 
 

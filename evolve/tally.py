@@ -49,7 +49,7 @@ class Tally:
 
     def add(self, index: int, found: Trajectory | Finished) -> None:
         """Count one episode."""
-        self.limit.charge(found)
+        self.charge(found)
         self.total.charge(found)
         self.scores[found.task, found.episode] = found.score
         self.solved += found.score is not None and self.benchmark.solved(found.score)
@@ -57,6 +57,10 @@ class Tally:
         self.retried.update(dict(found.retried))
         if found.status == "gap":
             self.missing[found.fault or "unknown"] += 1
+
+    def charge(self, found: Trajectory | Finished) -> None:
+        """Take what an episode cost from the budget: answers from the record as if they had been asked."""
+        self.limit.charge(found)
 
     async def play(self, runner: Runner, jobs: list[Job], calls: int, *, fill: bool = True) -> None:
         """Play jobs in order: all at once, or with a budget a few at a time, as long as it certainly pays the next."""

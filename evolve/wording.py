@@ -48,6 +48,8 @@ def p_text(p: float) -> str:
 
 def rates(found: PassRates) -> str:
     """pass@k and pass^k with what they are over."""
+    if found.missing or not found.decided:
+        return found.summary()
     k = found.k
     short = f"; {counted(found.short, 'task')} had fewer than {k} scored episodes" if found.short else ""
     return (

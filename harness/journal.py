@@ -28,7 +28,7 @@ from harness.texts import TextMissing, Texts, as_json
 from harness.trajectory import Trajectory, Turn
 
 _PAGE = 256  # events that a reader takes at once
-_CHANCE = ("seconds", "started", "at", "cached", "faults")  # what may differ between equal runs
+_CHANCE = ("seconds", "started", "at", "cached", "faults", "retried")  # what may differ between equal runs
 
 
 @dataclass(frozen=True, slots=True)

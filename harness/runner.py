@@ -89,7 +89,7 @@ class Runner:
         self.throttles = Throttles(self.calls)
         self._lost = 0  # episodes in a row
         self._succeeded = self._had_choices = False
-        self._worlds: asyncio.Semaphore | None = None
+        self._worlds = asyncio.Semaphore(self.worlds) if self.worlds else None
 
     async def run(self, jobs: Sequence[Job], *, settle: bool = True) -> list[Trajectory]:
         """Trajectories of `jobs`, in their order. Raises RunStopped, ModelRefused, HarnessError or JournalError.
@@ -118,7 +118,6 @@ class Runner:
             for index in queue:
                 batch.ended(index, await self._play(jobs[index], batch.tell))
 
-        self._worlds = asyncio.Semaphore(self.worlds) if self.worlds else None
         await _together([worker() for _ in range(min(self.concurrency, len(batch.waiting)))])
         batch.close()
 

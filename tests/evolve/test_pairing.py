@@ -8,7 +8,7 @@ from doors import agent, doors, player
 from evolve import compare_runs, run
 from evolve.pairing import contest_runs, differences, plan_run
 from harness.folder import Harness
-from harness.journal import JournalError
+from harness.journal import Journal, JournalError
 from harness.starter import starter
 
 MODEL = """
@@ -92,3 +92,16 @@ def test_a_size_is_planned_from_one_run_or_measured_from_two(played: dict[str, s
     assert two.correlation is None
     assert two.between == pytest.approx(24 / 23 / 4)  # half of the tasks gain 1, the others nothing
     assert [size.episodes for size in two.sizes] == [1, 2]
+
+
+def test_what_a_killed_run_had_begun_is_missing_and_not_absent(played: dict[str, str], tmp_path: Path) -> None:
+    """Short episodes end first: to leave the others out would compare something else."""
+    short = run(agent(), doors(), model=player(1.0), n=4, episodes=2, out=str(tmp_path / "short")).folder
+    with Journal(played["plain"], readonly=True) as journal:
+        ended = {row.id for row in journal.finished()}
+    with Journal(short) as journal:
+        known = {row.id for row in journal.finished()}
+        for key in sorted(ended - known):
+            journal.append("start", {"attempt": 0}, key)
+    found = compare_runs(played["plain"], short)
+    assert (found.pairs, found.missing, found.unpaired, found.decided) == (8, 40, 0, False)

@@ -126,6 +126,30 @@ def test_a_replay_that_was_cut_off_goes_on_and_pays_nothing_twice(place: Path) -
     assert found.first == {0: 3}
 
 
+def test_a_budget_of_a_replay_pays_only_what_is_asked(place: Path) -> None:
+    source = played()
+    assert (
+        replay(source, budget="11calls", out="again").evaluation.mean.episodes == 3
+    )  # thirty calls, none of them asked
+
+
+def test_a_memory_that_has_changed_since_is_no_part_of_a_replay(place: Path) -> None:
+    from memory import Item, Store
+    from memory.embed import HashEmbedder
+
+    def item(name: str) -> Item:
+        return Item(id=name, kind="experience", scope="corridor", key=f"You are at {name}", body="right")
+
+    with Store(place / "memory.db", HashEmbedder()) as store:
+        store.put([item("1")])
+    source = played(memory="memory.db")
+    assert replay(source, out="again").same == 3
+    with Store.open(place / "memory.db") as store:
+        store.put([item("2")])
+    with pytest.raises(JournalError, match="has changed since the run recalled from it"):
+        replay(source, out="other")
+
+
 def test_only_some_tasks_are_replayed(place: Path) -> None:
     found = replay(played(), tasks=["c1"], out="again")
     assert found.evaluation.asked == 1
@@ -146,3 +170,20 @@ def test_what_cannot_be_replayed_is_told_before_anything_is_asked(place: Path, r
     with pytest.raises((JournalError, ValueError), match=message):
         replay(source, **rest)
     assert asked(place) == before
+
+
+def test_calls_that_failed_and_were_repeated_are_no_part_of_the_digest(place: Path) -> None:
+    (place / "faulty.py").write_text(
+        "import pathlib\nfrom harness.model import ModelFault\n"
+        "def left(request):\n    mark = pathlib.Path('fail')\n    if mark.exists():\n        mark.unlink()\n"
+        "        raise ModelFault('busy', kind='503')\n    return 'left'\n"
+    )
+    digests = set()
+    for out in ("faulty", "smooth"):
+        if out == "faulty":
+            (place / "fail").touch()
+        found = run(agent(), "corridor.py", model="scripted:faulty.py:left", out=out)
+        assert found.retried == ({"503": 1} if out == "faulty" else {})
+        with Journal(out, readonly=True) as journal:
+            digests.add(journal.digest())
+    assert len(digests) == 1

@@ -397,3 +397,19 @@ def test_holm_adjusts_as_in_the_published_steps() -> None:
 def test_wilson_matches_a_published_value() -> None:
     low, high = wilson(0.1, 10)
     assert (round(low, 4), round(high, 4)) == (0.0179, 0.4042)
+
+
+def test_gaps_of_pass_rates_are_bounded_over_all_tasks_and_many_of_them_leave_it_undecided() -> None:
+    """Half of the tasks always pass; of the others, which always fail, each lost one episode."""
+    scores: dict[tuple[str, int], float | None] = {}
+    for number in range(20):
+        for episode in range(4):
+            good = number % 2 == 0
+            scores[f"t{number}", episode] = 1.0 if good else None if episode == 0 else 0.0
+    found = pass_rates(scores, 4)
+    assert (found.any_of_k, found.tasks, found.short, found.missing) == (1.0, 10, 10, 10)
+    assert (found.any_worst, found.any_best, found.all_worst, found.all_best) == (0.5, 1.0, 0.5, 0.5)
+    assert not found.decided
+    assert "undecided" in found.summary()
+    assert "pass@4 1.000" in found.summary()
+    assert "(between 0.500 and 1.000)" in found.summary()
