@@ -25,6 +25,7 @@ from harness.trajectory import Call, Trajectory, Turn
 
 EVENTS, QUICK = 1_000_000, 60_000
 STEPS, AT_ONCE, TASKS = 9, 32, 3000
+_LINES = 60_000  # events that are written as JSON lines too, spread over all
 _WORDS = tuple(f"{a}{b}" for a in ("dra", "she", "cou", "lam", "ba", "pla", "mu", "key") for b in
                ("wer", "lf", "nter", "p", "sket", "te", "g", "s on the", " is", " of"))  # fmt: skip
 _SYSTEM = "You act in a house. Call one function at a time, and think before you do.\n" + " ".join(_WORDS)
@@ -123,54 +124,63 @@ def _evaluation(journal: Journal, episodes: int) -> dict[str, Any]:
 
 
 def _journal(folder: Path, events: int) -> dict[str, float]:
-    """Write a run of so many events: CPU microseconds an event in each tenth, memory, size."""
-    tenths = [[0.0, 0] for _ in range(10)]
+    """Write a run of so many events: CPU microseconds an event in each tenth, memory, size.
+
+    Some batches go to a file of JSON lines too: what this costs does not grow, so where it seems to, it was the machine
+    that got slower in between, and the journal's growth is told without that as well.
+    """
+    ours, lines = ([[0.0, 0] for _ in range(10)] for _ in range(2))
     done, memory = 0, []
-    with Journal(folder) as journal:
+    with Journal(folder) as journal, (folder / "events.jsonl").open("w") as file:
         journal.append("plan", _plan())
-        for batch in _events(events):
-            start = time.process_time()
-            for event in batch:
-                _write(journal, event)
-            tenth = tenths[min(9, done * 10 // events)]
-            tenth[0] += time.process_time() - start
-            tenth[1] += len(batch)
+        for number, batch in enumerate(_events(events)):
+            tenth = min(9, done * 10 // events)
+            sides = [(ours, lambda event: _write(journal, event)), (lines, lambda event: _line(file, event))]
+            for cost, write in sides[: 2 if number % max(1, events // _LINES) == 0 else 1]:
+                start = time.process_time()
+                for event in batch:
+                    write(event)
+                cost[tenth][0] += time.process_time() - start
+                cost[tenth][1] += len(batch)
             done += len(batch)
             memory.append(_rss())
         journal.append("evaluation", _evaluation(journal, done // (STEPS + 2)))
-    each = [seconds * 1e6 / count for seconds, count in tenths]
+        bytes_of_lines = file.tell() / sum(count for _, count in lines)
+    (folder / "events.jsonl").unlink()
+    each, peer = ([seconds * 1e6 / count for seconds, count in cost] for cost in (ours, lines))
     tenth_of_memory = max(1, len(memory) // 10)
+    growth, peer_growth = each[-1] / each[0], peer[-1] / peer[0]
     return {
         "journal_events": done, "journal_us_an_event": sum(each) / 10, "journal_us_first_tenth": each[0],
-        "journal_us_last_tenth": each[-1], "journal_last_to_first": each[-1] / each[0],
+        "journal_us_last_tenth": each[-1], "journal_last_to_first": growth,
+        "journal_last_to_first_less_machine": growth / peer_growth,
         "journal_mb_after_a_tenth": memory[tenth_of_memory], "journal_mb_at_the_end": memory[-1],
         "journal_mb_grown": memory[-1] - memory[tenth_of_memory],
         "journal_bytes_an_event": (folder / FILE).stat().st_size / done,
+        "jsonl_us_an_event": sum(peer) / 10, "jsonl_last_to_first": peer_growth, "jsonl_bytes_an_event": bytes_of_lines,
     }  # fmt: skip
 
 
-def _lines(folder: Path, events: int, sync: bool) -> dict[str, float]:
-    """The same events as JSON lines, each flushed, and brought to the disk if `sync`."""
-    spent, waited, done = 0.0, 0.0, 0
-    path = folder / "events.jsonl"
+def _line(file: Any, event: Made) -> None:
+    """The same event as a JSON line that can be watched."""
+    kind, key, what = event
+    body = what if isinstance(what, dict) else what.model_dump(mode="json", exclude_defaults=True)
+    if kind == "episode":
+        body.pop("turns")
+    file.write(json.dumps({"at": time.time(), "kind": kind, "key": key, "body": body}) + "\n")
+    file.flush()
+
+
+def _synced(path: Path, events: int) -> dict[str, float]:
+    """JSON lines, each brought to the disk before the next."""
+    done, start = 0, time.perf_counter()
     with path.open("w") as file:
         for batch in _events(events):
-            start, began = time.process_time(), time.perf_counter()
-            for kind, key, what in batch:
-                body = what if isinstance(what, dict) else what.model_dump(mode="json", exclude_defaults=True)
-                if kind == "episode":
-                    body.pop("turns")
-                file.write(json.dumps({"at": time.time(), "kind": kind, "key": key, "body": body}) + "\n")
-                file.flush()
-                if sync:
-                    os.fsync(file.fileno())
-            spent, waited = spent + time.process_time() - start, waited + time.perf_counter() - began
+            for event in batch:
+                _line(file, event)
+                os.fsync(file.fileno())
             done += len(batch)
-    name = "fsync" if sync else "jsonl"
-    size = path.stat().st_size / done
-    path.unlink()
-    return {f"{name}_us_an_event": spent * 1e6 / done, f"{name}_wall_us_an_event": waited * 1e6 / done,
-            f"{name}_bytes_an_event": size}  # fmt: skip
+    return {"fsync_wall_us_an_event": (time.perf_counter() - start) * 1e6 / done}
 
 
 def _report(folder: Path) -> dict[str, float]:
@@ -195,7 +205,5 @@ def run(quick: bool) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as home:
         folder = Path(home) / "run"
         figures = _journal(folder, QUICK if quick else EVENTS)
-        figures |= _report(folder)
-        figures |= _lines(Path(home), QUICK // 4, sync=False)
-        figures |= _lines(Path(home), 2000, sync=True)
+        figures |= _report(folder) | _synced(Path(home) / "synced.jsonl", 1000)
     return figures
