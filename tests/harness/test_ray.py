@@ -286,7 +286,7 @@ async def test_a_benchmark_that_has_no_name_travels_as_it_is(ray_here: Any, tmp_
 
 async def test_workers_that_differ_from_here_are_refused(ray_here: Any) -> None:
     facts = Facts.of(benchmark, connect(SCRIPTED), None, None)
-    with pytest.raises(ClusterError, match="has another instar: .* Cure: the same version of instar on each machine"):
+    with pytest.raises(ClusterError, match=r"has another instar: .* Cure: the same version of instar on each machine"):
         async with staged(SCRIPTED, here=replace(facts, instar="other")):
             pass
     async with staged(SCRIPTED) as stage:
