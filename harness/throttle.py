@@ -5,9 +5,9 @@ of them hold everybody back as the provider asks, and what is in flight beside a
 then on calls start at a steady pace, and the limit grows as a cubic of time does (as TCP CUBIC): quickly to near where
 it was met, carefully about there, and ever faster beyond, where that limit is evidently no more.
 
-Where nobody is answered for as long as an answer takes, and as many calls in a row fail as there are at once, the
-provider is down: single calls probe, ever less often, and the first answer lets all go on. What fails now and then
-among answers changes nothing, unless those who come again fail nearly always: then others are quicker to take the few
+Where nobody is answered for as long as an answer takes, and several calls in a row fail, the provider is down: single
+calls probe, ever less often, and the first answer lets all go on. What fails now and then among answers changes
+nothing, unless those who come again fail nearly always: then others are quicker to take the few
 places that there are, and the limit shrinks until everybody gets one. When a provider has been gone for too long all
 are told so at once, instead of each episode finding it out for itself.
 """
@@ -144,7 +144,7 @@ class Throttle:
         now, asked = time.monotonic(), fault.retry_after
         silent = self._check(fault, now)
         self._failed += tries <= EACH
-        if not self.down and self._failed >= max(ROW, self.running) and silent >= min(self._usual, PROBE):
+        if not self.down and self._failed >= ROW and silent >= min(self._usual, PROBE):
             self._fall(fault, now)
         if self.down:
             self._probe = max(self._probe, now + (asked or 0.0))

@@ -149,10 +149,27 @@ def test_while_a_provider_is_gone_single_calls_probe_and_the_first_answer_lets_a
     assert len(soon) >= 0.75 * 256 * 15
 
 
+def test_a_short_outage_is_soon_seen_to_be_over(clock: Time) -> None:
+    provider = Provider(1.0, between(20.0, 24.0, lambda: broken("unreachable")))
+    clock.run(besiege(provider, 64, 60.0))
+    again = [at for at in provider.times if at > 24.0]
+    assert again[0] < 29.0
+    assert len([at for at in again if at < 40.0]) > 0.75 * 64 * 10
+
+
 def test_an_answer_to_what_was_asked_before_an_outage_does_not_end_it(clock: Time) -> None:
-    slow = Provider(30.0, between(5.0, 100.0, broken))
-    clock.run(besiege(slow, 64, 100.0))
-    assert slow.refused < 64 * 6
+    throttle = Throttle()
+    throttle.succeed(clock.now - 1.0)
+    before = clock.now
+    for _ in range(8):
+        clock.now += 1.0
+        throttle.fail(broken(), 1)
+    assert throttle.down
+    clock.now += 1.0
+    throttle.succeed(before)
+    assert throttle.down
+    throttle.succeed(clock.now)
+    assert not throttle.down
 
 
 @pytest.mark.parametrize(
@@ -200,10 +217,11 @@ async def ask(provider: Provider, throttles: Throttles, times: int) -> None:
 
 def test_a_slow_call_that_fails_alone_waits_for_no_provider(clock: Time) -> None:
     """The last episode of a run: nobody else is there to show that the provider lives."""
-    poison = Provider(0.1, lambda at, busy: broken("500"))
+    poison, throttles = Provider(0.1, lambda at, busy: broken("500")), Throttles()
     with pytest.raises(ModelFault, match="broken"):
-        clock.run(ask(poison, Throttles(), 1))
+        clock.run(ask(poison, throttles, 1))
     assert poison.refused == 21
+    assert not throttles.of(poison).down
     assert clock.now - 1000.0 < 400.0
 
 
@@ -212,13 +230,14 @@ def test_a_throttle_serves_one_event_loop_after_another(clock: Time) -> None:
 
     async def cut_off() -> None:
         assert throttle.enter()
-        throttle.slow_down(limited(100.0), clock.now)
         for _ in range(20):
             throttle.slow_down(limited(100.0), clock.now)
+        throttle.leave()
         waiting = asyncio.ensure_future(throttle.queue())
         await asyncio.sleep(1.0)
         waiting.cancel()
-        throttle.leave()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
 
     async def again() -> float:
         await throttle.queue()
@@ -245,6 +264,49 @@ def test_who_comes_first_is_served_first(clock: Time) -> None:
         return order
 
     assert clock.run(line()) == list(range(20))
+
+
+def test_nobody_passes_those_who_wait(clock: Time) -> None:
+    async def pass_by() -> bool:
+        throttle = Throttle()
+        for _ in range(20):
+            throttle.slow_down(limited(10.0), clock.now)
+        waiting = asyncio.ensure_future(throttle.queue())
+        await asyncio.sleep(0)
+        clock.now += 11.0  # the hold is over, and whoever waits is about to be told
+        passed = throttle.enter()
+        await waiting
+        return passed
+
+    assert clock.run(pass_by()) is False
+
+
+def test_a_probe_too_keeps_to_what_the_user_allows(clock: Time) -> None:
+    throttle = Throttle(1)
+    assert throttle.enter()  # and it hangs
+    for _ in range(8):
+        clock.now += 1.0
+        throttle.fail(broken(), 1)
+    clock.now += 100.0
+    assert throttle.down
+    assert not throttle.enter()
+    throttle.leave()
+    assert throttle.enter()
+
+
+def test_who_is_cancelled_just_as_a_place_is_given_gives_it_back(clock: Time) -> None:
+    async def cancelled() -> int:
+        throttle = Throttle(1)
+        assert throttle.enter()
+        waiting = asyncio.ensure_future(throttle.queue())
+        await asyncio.sleep(0)
+        throttle.leave()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        return throttle.running
+
+    assert clock.run(cancelled()) == 0
 
 
 def test_no_episode_is_served_much_less_than_another(clock: Time) -> None:
@@ -290,7 +352,7 @@ class Watched(Throttle):
         return took
 
 
-@given(st.lists(DO, max_size=60), st.sampled_from([None, 1, 3]), st.booleans())
+@given(st.lists(DO, max_size=60), st.sampled_from([None, 1, 2, 3]), st.booleans())
 @settings(max_examples=300, deadline=None)
 def test_no_place_is_lost_and_nobody_waits_for_ever_whatever_is_done_in_whatever_order(
     steps: list[tuple[str, Any]], most: int | None, local: bool
@@ -326,8 +388,6 @@ async def do(steps: list[tuple[str, Any]], throttle: Throttle, clock: Time) -> N
             elif what == "fail":
                 throttle.fail(broken(), 1 + value % 5)
             throttle.leave()
-        for _ in range(value % 3 if what == "cancel" else 3):  # some go on before who was cancelled knows of it
-            await asyncio.sleep(0)
     await asyncio.sleep(0.001)
     assert throttle.running == len(held)
     for _ in range(200):
