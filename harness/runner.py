@@ -24,6 +24,7 @@ from harness.rollout import Job as Job
 from harness.throttle import Throttles
 from harness.trajectory import Call, Trajectory, Turn
 
+_CURE = "Cure: mend that, then give the same command again; nothing that had finished is lost"
 #: Told the index of a job and what became of it.
 Each = Callable[[int, Trajectory | Finished], None]
 STUBBORN = 20  # losses in a row, beside the episodes at once, after which a run that went well stops
@@ -210,7 +211,9 @@ class _Batch:
             else:
                 _same(found, job.player, journal)
                 self._count(index, found)
-                self._succeeded |= found.status != "gap"
+                self._succeeded |= _well(found)
+                if found.status != "gap" and not _well(found):
+                    self._failures.append((found.reason, "buggy"))
         self._runner._succeeded |= self._succeeded
         return self.waiting
 
@@ -226,14 +229,16 @@ class _Batch:
         if runner.on_episode is not None:
             runner.on_episode(result)
         self._count(index, result)
-        if result.status != "gap" and result.fault != "bug":
+        if _well(result):
             self._succeeded = runner._succeeded = True
             runner._lost = 0
             return
         self._failures.append((result.reason, ended.broken))
         runner._lost += ended.broken != "lasting" or not self._succeeded
         enough = runner.patience if not self._succeeded else STUBBORN + runner.concurrency
-        if runner._lost >= enough or ended.broken == "gone":
+        if ended.broken == "gone":
+            raise RunStopped(f"{result.reason}. {_CURE}")
+        if runner._lost >= enough:
             raise self._stopped(result.reason)
 
     def close(self) -> None:
@@ -260,9 +265,12 @@ class _Batch:
         lost = max(1, self._runner._lost)
         text = "the only episode was lost" if lost == 1 else f"{lost} episodes were all lost"
         which = text if lost == 1 else f"the {'last' if self._runner._succeeded else 'first'} {text}"
-        return RunStopped(
-            f"{which}: {reason}. Cure: mend that, then give the same command again; nothing that had finished is lost"
-        )
+        return RunStopped(f"{which}: {reason}. {_CURE}")
+
+
+def _well(found: Trajectory | Finished) -> bool:
+    """Whether an episode shows that things work: it was scored, and did not break down before its first action."""
+    return found.status != "gap" and not (found.fault == "bug" and not found.turns)
 
 
 def _same(found: Finished, player: Player, journal: Journal) -> None:

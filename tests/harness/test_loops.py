@@ -15,7 +15,7 @@ from harness.journal import Journal
 from harness.loops.react import find_action
 from harness.model import Completion, ModelRefused, Request, ToolCall
 from harness.models.scripted import ScriptedModel
-from harness.runner import Job, Runner
+from harness.runner import Job, Runner, RunStopped
 from harness.settings import HarnessError
 from harness.trajectory import Trajectory
 
@@ -347,3 +347,21 @@ def test_only_what_fits_the_prompt_is_shown_and_named_as_recalled_the_best_last(
     assert [line.split(":")[0] for line in prompt.splitlines()] == ["key 2", "key 0", "You are at 0."]  # 1 is too long
     assert found.turns[0].retrieved == (items[0].id, items[2].id)
     assert found.retrieved == (items[0].id, items[2].id)
+
+
+@pytest.mark.parametrize(("acts", "stops"), [(True, False), (False, True)])
+def test_a_control_that_breaks_before_any_action_stops_the_run_and_one_that_acted_is_scored(
+    tmp_path: Path, acts: bool, stops: bool
+) -> None:
+    first = "await episode.act('right')" if acts else "pass"
+    source = f"async def control(agent, episode):\n    {first}\n    1 / 0\n"
+    world = corridor(tasks=2)
+    jobs = [Job(agent(Script("x"), "control", **{"control.py": source}), task) for task in world.tasks("valid")]
+    for _ in range(2):  # the same when it is asked again
+        with Journal(tmp_path) as journal:
+            if stops:
+                with pytest.raises(RunStopped, match="ZeroDivisionError"):
+                    asyncio.run(Runner(world, journal, retries=0).run(jobs))
+            else:
+                found = asyncio.run(Runner(world, journal, retries=0).run(jobs))
+                assert [(t.status, t.fault, t.score) for t in found] == [("truncated", "bug", 0.0)] * 2
