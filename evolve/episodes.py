@@ -14,6 +14,8 @@ from evolve.stats import Scores
 from harness.finished import Finished
 from harness.journal import Journal
 
+_NUMBER = re.compile("[0-9]+")
+
 
 @dataclass
 class Episodes:
@@ -73,6 +75,6 @@ def order(row: Finished) -> tuple[object, ...]:
     return natural(row.phase), row.arm, natural(row.task), row.episode
 
 
-def natural(text: str) -> tuple[tuple[int, int, str], ...]:
+def natural(text: str) -> str:
     """A sorting key that reads digits as numbers."""
-    return tuple((0, int(part), "") if part.isdecimal() else (1, 0, part) for part in re.split(r"([0-9]+)", text))
+    return _NUMBER.sub(lambda found: found[0].zfill(24), text)

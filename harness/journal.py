@@ -136,6 +136,11 @@ class Journal:
     def recalls(self, keys: Iterable[str] | None = None) -> Counter[str]:
         """How often each item was in the prompt of a turn: of these episodes, or of all, each as it ended last."""
         if keys is None:
+            if self._derives:
+                rows, recalling = self._data.select("SELECT count(*), count(recalled) FROM finished")[0]
+                ended = self._data.select("SELECT count(*) FROM events WHERE kind = 'episode'")[0][0]
+                if not recalling and rows == ended:
+                    return Counter()
             query = "SELECT max(seq) FROM events WHERE kind = 'episode' GROUP BY key ORDER BY 1"
             numbers = array("q", (seq for (seq,) in self._data.select(query)))
         else:

@@ -341,3 +341,15 @@ def test_the_newest_event_of_some_kinds(tmp_path: Path) -> None:
             assert found is not None
             assert found.body == {"n": expected}
         assert journal.newest(("d",)) is None
+
+
+def test_a_run_that_recalled_nothing_says_so_whether_its_rows_were_kept_or_not(tmp_path: Path) -> None:
+    with Journal(tmp_path) as journal:
+        write(journal, episode("run/agent/t/0", (Turn(observation="o", action="a"),)))
+        assert journal.recalls() == {}
+        journal.step("run/agent/u/0", 0, Turn(observation="o", action="a", retrieved=("i",)))
+        journal.finish(episode("run/agent/u/0"), 0)
+        assert journal.recalls() == {"i": 1}
+    older(tmp_path)
+    with Journal(tmp_path) as journal:
+        assert journal.recalls() == {"i": 1}
