@@ -12,7 +12,12 @@ from envs.task import Observation, Step, Task, Tool
 
 
 class EnvFault(Exception):
-    """The world itself broke (a dead container, a lost server): missing data, not a failure of the agent."""
+    """The world itself broke (a dead container, a lost server): missing data, not a failure of the agent.
+
+    `late`: it did not answer in time, and would take as long again.
+    """
+
+    late = False
 
 
 class SandboxFault(EnvFault):

@@ -136,7 +136,9 @@ class Worker:
             stood = await self._stands()
             how = await self.end()
             said = f"did not answer {order['do']} within {seconds:g} s{stood} and was stopped"
-            raise WorkerLost(f"the world's worker {said}{self._last()}") from None
+            lost = WorkerLost(f"the world's worker {said}{self._last()}")
+            lost.late = True
+            raise lost from None
         except (ConnectionError, EOFError):
             by_itself = await self._falls()
             how = await self.end()

@@ -61,6 +61,9 @@ WorldsOpt = Annotated[
 Isolate = Annotated[
     bool, typer.Option("--isolate", help="Worlds in processes of their own: what hangs or crashes there is stopped.")
 ]
+WorldSeconds = Annotated[
+    float, typer.Option("--world-seconds", min=0.01, help="With --isolate: seconds after which a step is stopped.")
+]
 BudgetOpt = Annotated[
     str | None,
     typer.Option(
@@ -120,7 +123,8 @@ def run(
     max_missing: Annotated[
         float, typer.Option(min=0, max=1, help="Share of lost episodes above which the run is undecided.")
     ] = 0.2,
-    isolate: Isolate = False, on: On = None, workers: WorkersOpt = None, budget: BudgetOpt = None, out: Out = None,
+    isolate: Isolate = False, world_seconds: WorldSeconds = 60.0, on: On = None, workers: WorkersOpt = None,
+    budget: BudgetOpt = None, out: Out = None,
     json: Json = False,
 ) -> None:  # fmt: skip
     """Run an agent on a benchmark: mean score with its interval, cost, and a journal of everything.
@@ -135,7 +139,8 @@ def run(
         found = go(
             harness, env, split=split, n=n, episodes=episodes, model=_model(model, gguf),
             options=_options(harness, _model(model, gguf), api_base, api_key_env), memory=memory, seed=seed,
-            concurrency=concurrency, calls=calls, worlds=worlds, fill=retry is Retry.failed, isolate=isolate,
+            concurrency=concurrency, calls=calls, worlds=worlds, fill=retry is Retry.failed,
+            isolate=world_seconds if isolate else False,
             on=on, workers=workers, max_missing=max_missing, budget=budget, out=str(out) if out else None,
             watch=display.watch, say=display.say,
         )  # fmt: skip
@@ -170,7 +175,8 @@ def evolve(
     split: Annotated[str, typer.Option(help="The split of the final exam; train and valid are learnt from.")] = "test",
     n: Annotated[int | None, typer.Option("--n", "-n", min=2, help="Tasks in the exam; default: 50, or all.")] = None,
     seed: Seed = 0, concurrency: Concurrency = 2, calls: CallsOpt = None, worlds: WorldsOpt = None,
-    isolate: Isolate = False, on: On = None, workers: WorkersOpt = None, out: Out = None, json: Json = False,
+    isolate: Isolate = False, world_seconds: WorldSeconds = 60.0, on: On = None, workers: WorkersOpt = None,
+    out: Out = None, json: Json = False,
 ) -> None:  # fmt: skip
     """Evolve a harness or its memory beside a control, and examine both on tasks that taught neither."""
     from evolve.display import Display
@@ -183,7 +189,8 @@ def evolve(
             harness, env, recipe=recipe, settings=_settings(settings or []), budget=budget,
             model=chosen, options=options, proposer=proposer,
             proposer_options=_proposer_options(proposer, proposer_api_base, proposer_api_key_env, options),
-            split=split, n=n, seed=seed, concurrency=concurrency, calls=calls, worlds=worlds, isolate=isolate,
+            split=split, n=n, seed=seed, concurrency=concurrency, calls=calls, worlds=worlds,
+            isolate=world_seconds if isolate else False,
             on=on, workers=workers, out=str(out) if out else None, watch=display.watch, say=display.say,
         )  # fmt: skip
     from evolve.page import write

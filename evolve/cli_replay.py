@@ -25,6 +25,7 @@ def replay(
     calls: Annotated[int | None, typer.Option("--calls", min=1, help="Calls of the model at once.")] = None,
     worlds: Annotated[int | None, typer.Option("--worlds", min=1, help="Steps of environments at once.")] = None,
     isolate: Annotated[bool, typer.Option("--isolate", help="Worlds in processes of their own.")] = False,
+    world_seconds: Annotated[float, typer.Option("--world-seconds", min=0.01, help="Of a step there.")] = 60.0,
     budget: Annotated[str | None, typer.Option(help="Such as 600calls, 200000tokens, 2usd.")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Run folder of the replay.")] = None,
     json: Json = False,
@@ -40,7 +41,8 @@ def replay(
         found = go(
             str(run), harness=str(with_) if with_ else None, model=model, options=options, env=env,
             from_step=from_step, tasks=task, concurrency=concurrency, calls=calls, worlds=worlds,
-            isolate=isolate, budget=budget, out=str(out) if out else None, watch=display.watch, say=display.say,
+            isolate=world_seconds if isolate else False, budget=budget, out=str(out) if out else None,
+            watch=display.watch, say=display.say,
         )  # fmt: skip
     if json:
         typer.echo(as_json(found))

@@ -162,7 +162,7 @@ def _sizes(found: "Plan") -> "Table":
     for effect in dict.fromkeys(size.effect for size in found.sizes):
         cells = []
         for size in (size for size in found.sizes if size.effect == effect):
-            more = f" (ask {size.asked:,})" if size.asked != size.tasks else ""
+            more = f"\n(ask {size.asked:,})" if size.asked != size.tasks else ""
             cells.append("over 1,000,000" if size.tasks is None else f"{size.tasks:,}{more}")
         table.add_row(f"{effect:g}", *cells)
     return table
@@ -170,7 +170,8 @@ def _sizes(found: "Plan") -> "Table":
 
 def _reached(reach: "Reach", tasks: int) -> str:
     if reach.episodes is not None:
-        return f"with {tasks} tasks, {reach.effect:g} takes {reach.episodes} episode(s) of each"
+        each = "1 episode" if reach.episodes == 1 else f"{reach.episodes} episodes"
+        return f"with {tasks} tasks, {reach.effect:g} takes {each} of each"
     if reach.known:
         return f"with {tasks} tasks, {reach.effect:g} cannot be shown by any number of episodes"
     return f"with {tasks} tasks, how many episodes {reach.effect:g} takes is not known: run two or more of each"

@@ -14,6 +14,7 @@ from harness.settings import parse_settings
 #: What else shapes a result, by its key in a plan.
 _SHAPING = {
     "command": "command", "env": "env", "world": "the world's code", "split": "split", "model": "model",
+    "n": "number of tasks",
     "weights": "model file", "options": "model options", "address": "model address", "memory_digest": "memory",
     "recipe": "recipe", "settings": "recipe settings", "proposer": "proposer", "budget": "budget", "seed": "seed",
     "episodes": "episodes a task", "instar": "instar's version",

@@ -53,7 +53,7 @@ def replay(
     source: str, *, harness: Harness | str | None = None, model: str | Model | None = None,
     options: Mapping[str, Any] | None = None, env: str | Benchmark | None = None, from_step: int = 0,
     tasks: list[str] | None = None, concurrency: int = 2, calls: int | None = None, worlds: int | None = None,
-    isolate: bool = False, budget: str | None = None, out: str | None = None, watch: Watch | None = None,
+    isolate: bool | float = False, budget: str | None = None, out: str | None = None, watch: Watch | None = None,
     say: Callable[[str], None] = silent,
 ) -> Replay:  # fmt: skip
     """Play the episodes of the benchmark run in folder `source` again, with `harness`, `model` or `env` changed.

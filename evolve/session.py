@@ -60,7 +60,7 @@ def run(
     harness: Harness | str, env: str | Benchmark, *, split: str = "valid", n: int | None = None, episodes: int = 1,
     model: str | Model | None = None, options: Mapping[str, Any] | None = None, memory: str | None = None,
     seed: int = 0, concurrency: int = 2, calls: int | None = None, worlds: int | None = None, fill: bool = True,
-    isolate: bool = False, on: str | None = None, workers: int | None = None, max_missing: float = MAX_MISSING,
+    isolate: bool | float = False, on: str | None = None, workers: int | None = None, max_missing: float = MAX_MISSING,
     budget: str | None = None, out: str | None = None, watch: Watch | None = None,
     on_episode: Callable[[Trajectory], None] | None = None, say: Callable[[str], None] = silent,
 ) -> Evaluation:  # fmt: skip
@@ -69,8 +69,8 @@ def run(
     Goes on where an equal call was cut off, and fills the gaps of one that was not (unless `fill` is False). A budget
     may leave tasks unplayed. With more than a share of `max_missing` gaps the mean is undecided. At most `concurrency`
     episodes, `calls` of the model and `worlds` steps of worlds at once; `isolate` puts worlds into worker processes,
-    which can be stopped whatever they compute. `on` plays in `workers` of Ray (`ray`, `ray://HOST:PORT`). `on_episode`
-    is told each episode that ends.
+    which are stopped when a step takes longer than so many seconds (True: 60). `on` plays in `workers` of Ray (`ray`,
+    `ray://HOST:PORT`). `on_episode` is told each episode that ends.
     Raises HarnessError, EnvError, ModelRefused, RunStopped, JournalError, MemoryFault or ValueError.
     """
     setup = Setup(_loaded(harness), env, model, options, seed, concurrency, memory, isolate)
@@ -92,7 +92,8 @@ def run(
             on_episode=on_episode, elsewhere=elsewhere,
         )  # fmt: skip
         jobs = [Job(agent, task, number) for number in range(episodes) for task in tasks]
-        say(f"{len(jobs)} episodes of at most {agent.steps(benchmark)} steps; journal: {journal.folder}")
+        steps, where = agent.steps(benchmark), f"journal: {journal.folder}{_known(journal)}"
+        say(f"{len(jobs)} episodes of at most {steps} steps; {where}")
         tally = Tally(benchmark, limit)
         try:
             await tally.play(runner, jobs, agent.calls(benchmark), fill=fill)
@@ -111,8 +112,8 @@ def evolve(
     settings: Mapping[str, Any] | None = None, budget: str | None = None, model: str | Model | None = None,
     options: Mapping[str, Any] | None = None, proposer: str | None = None,
     proposer_options: Mapping[str, Any] | None = None, split: str = "test", n: int | None = None,
-    seed: int = 0, concurrency: int = 2, calls: int | None = None, worlds: int | None = None, isolate: bool = False,
-    on: str | None = None, workers: int | None = None, out: str | None = None,
+    seed: int = 0, concurrency: int = 2, calls: int | None = None, worlds: int | None = None,
+    isolate: bool | float = False, on: str | None = None, workers: int | None = None, out: str | None = None,
     watch: Watch | None = None, say: Callable[[str], None] = silent,
 ) -> Evolution:  # fmt: skip
     """Evolve `harness` by `recipe` beside its control, examine both on `n` tasks of `split` (50, or all).
@@ -180,6 +181,16 @@ def _stage(
     return None
 
 
+def _known(journal: Journal) -> str:
+    """What an earlier call has left."""
+    gaps = {row.id: row.status == "gap" for row in journal.finished("run/")}
+    cut = len(journal.unfinished())
+    if not gaps and not cut:
+        return ""
+    lost = f", {sum(gaps.values())} of them lost" if any(gaps.values()) else ""
+    return f"; going on: {len(gaps)} had ended{lost}, {cut} were cut off"
+
+
 def _loaded(harness: Harness | str) -> Harness:
     return harness if isinstance(harness, Harness) else Harness.load(harness)
 
@@ -207,7 +218,8 @@ def in_folder(
     make_stage: Callable[[], "RayStage | None"] | None = None,
 ) -> T:  # fmt: skip
     """Open the run's journal, write down what the run is, and close it, models and workers whatever happens."""
-    shaping = {key: value for key, value in plan.items() if key != "memory"}  # where it lies does not matter
+    free = _free(plan)
+    shaping = {key: value for key, value in plan.items() if key not in free}
     name = f"{plan['command']}-{setup.harness.settings.name}-{digest(shaping)[:8]}"
 
     async def main() -> T:
@@ -224,6 +236,11 @@ def in_folder(
                 return await go(journal, stage)
 
     return _finished(main())
+
+
+def _free(plan: Mapping[str, Any]) -> tuple[str, ...]:
+    """What of a plan may differ from call to call: where a memory lies, and how far a benchmark run is to go."""
+    return ("memory", "budget") if plan["command"] == "run" else ("memory",)
 
 
 def _finished(work: Coroutine[Any, Any, T]) -> T:
@@ -243,7 +260,8 @@ def _claim(journal: Journal, plan: dict[str, Any], setup: Setup) -> None:
         journal.append("plan", plan | {"files": dict(setup.harness.files)})
         return
     now = json.loads(json.dumps(plan))
-    different = [key for key, value in now.items() if known.body.get(key) != value and key != "memory"]
+    free = _free(plan)
+    different = [key for key, value in now.items() if known.body.get(key) != value and key not in free]
     if different:
         raise JournalError(
             f"{journal.folder}: holds another run (it differs in {', '.join(different)}). "

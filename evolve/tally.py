@@ -5,7 +5,7 @@ from collections import Counter
 from pydantic import BaseModel, ConfigDict
 
 from envs import Benchmark
-from evolve.budget import Budget
+from evolve.budget import Budget, BudgetExhausted
 from evolve.stats import Mean, PassRates, mean_interval, pass_rates
 from harness.finished import Finished
 from harness.journal import Journal
@@ -69,6 +69,11 @@ class Tally:
             few = max(_CHUNK, runner.concurrency)
             some = jobs[begun : begun + (len(jobs) if self.limit.unlimited else self.limit.affords(few, calls))]
             if not some:
+                if not begun:
+                    raise BudgetExhausted(
+                        f"no episode was begun: one may take {calls} calls, and the budget is {self.limit.describe()}. "
+                        "Cure: a larger budget, or a smaller [limits] calls or steps in harness.toml"
+                    )
                 break
             begun += len(some)
             await runner.play(some, self.add, settle=False, fill=fill)

@@ -83,6 +83,10 @@ def headline(data: ReportData) -> str:
     if not data.finished:
         return "Unfinished: no verdict yet"
     if not data.evolving or data.outcome is None:
+        if data.evaluation is not None and not data.evaluation.decided:
+            return (
+                f"Undecided: {data.evaluation.missing} of {data.evaluation.episodes + data.evaluation.missing} missing"
+            )
         return f"Mean score {number(data.evaluation.mean)}" if data.evaluation else "No episodes"
     found = data.outcome.comparison
     if not found.decided:

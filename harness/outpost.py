@@ -62,7 +62,7 @@ class Orders:
     home: str = field(default_factory=os.getcwd)
     modules: tuple[str, ...] = field(default_factory=lambda: own_modules())
     proof: Proof | None = None
-    isolate: bool = False  # worlds in processes of their own
+    isolate: bool | float = False  # worlds in processes of their own; seconds of a step (True: 60)
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,9 @@ class Outpost:
                 strange = f"; it has no folder {orders.home}, where the run was started"
             self.benchmark = load(orders.env) if isinstance(orders.env, str) else _unpacked(orders.env)
             if orders.isolate:
-                self.benchmark = isolated(self.benchmark, orders.env if isinstance(orders.env, str) else None)
+                spec = orders.env if isinstance(orders.env, str) else None
+                seconds = 60.0 if orders.isolate is True else float(orders.isolate)
+                self.benchmark = isolated(self.benchmark, spec, seconds=seconds)
             self.model = connect(orders.model, orders.options)
             self._store = _opened(orders.memory) if orders.memory is not None else None
             return Facts.of(self.benchmark, self.model, self._store, orders.proof)

@@ -5,7 +5,7 @@
 | provider | ModelFault | the call, until it is answered or the provider is gone | a gap; filled when the run goes on |
 | output | no usable action | no | scored: the model's own |
 | overflow | ContextOverflow | no | scored: the harness wrote too much |
-| environment, sandbox | EnvFault, SandboxFault | the episode | a gap |
+| environment, sandbox | EnvFault, SandboxFault | the episode, unless it was late | a gap |
 | limit | EpisodeLimit, time | no | scored, or a gap where the infrastructure used the time up |
 | bug | BrokenControl: an exception in control.py | no | scored: the harness's own |
 | bug | anything else that is raised here | no | a gap, with its traceback in the journal |
@@ -97,7 +97,7 @@ async def rollout(
         broken = "gone" if isinstance(error, ProviderGone) else "passing" if error.transient else "lasting"
     except EnvFault as error:
         fault = "sandbox" if isinstance(error, SandboxFault) else "environment"
-        status, reason, broken = "gap", f"{fault}: {error}", "mendable"
+        status, reason, broken = "gap", f"{fault}: {error}", "passing" if error.late else "mendable"
     except NoChoices as error:
         if episode.observation.choices is None and not (episode.had_choices or choosy):
             raise  # this world never offers any

@@ -23,6 +23,7 @@ from harness.rollout import Broken, Ended, rollout
 from harness.rollout import Job as Job
 from harness.throttle import Throttles
 from harness.trajectory import Call, Trajectory, Turn
+from harness.watchdog import watched
 
 _CURE = "Cure: mend that, then give the same command again; nothing that had finished is lost"
 #: Told the index of a job and what became of it.
@@ -67,8 +68,9 @@ class Runner:
     """Plays jobs on `benchmark` into `journal`. `concurrency` episodes at once; `retries` of a broken world.
 
     `calls` and `worlds`: the most calls of one provider, and steps of worlds, at once (None: no limit of ours).
-    A batch that lost all it played stops the run; so do `patience` losses in a row before anything went well, many
-    more of them later, and a provider that has gone. `on_episode` is told each trajectory that ends.
+    A batch that lost all it played stops the run; so do `patience` losses in a row before anything went well (as many
+    as there are at once, if that is more), many more of them later, and a provider that has gone. `on_episode`
+    is told each trajectory that ends.
     """
 
     benchmark: Benchmark
@@ -119,7 +121,8 @@ class Runner:
             for index in queue:
                 batch.ended(index, await self._play(jobs[index], batch.tell))
 
-        await _together([worker() for _ in range(min(self.concurrency, len(batch.waiting)))])
+        with watched(batch.tell):
+            await _together([worker() for _ in range(min(self.concurrency, len(batch.waiting)))])
         batch.close()
 
     async def _play(self, job: Job, tell: Tell) -> Ended:
@@ -235,7 +238,8 @@ class _Batch:
             return
         self._failures.append((result.reason, ended.broken))
         runner._lost += ended.broken != "lasting" or not self._succeeded
-        enough = runner.patience if not self._succeeded else STUBBORN + runner.concurrency
+        early = max(runner.patience, runner.concurrency)  # of many at once, those that are lost end first
+        enough = STUBBORN + runner.concurrency if self._succeeded else early
         if ended.broken == "gone":
             raise RunStopped(f"{result.reason}. {_CURE}")
         if runner._lost >= enough:
@@ -262,9 +266,9 @@ class _Batch:
             self._runner.watch(progress)
 
     def _stopped(self, reason: str) -> RunStopped:
-        lost = max(1, self._runner._lost)
-        text = "the only episode was lost" if lost == 1 else f"{lost} episodes were all lost"
-        which = text if lost == 1 else f"the {'last' if self._runner._succeeded else 'first'} {text}"
+        lost, end = max(1, self._runner._lost), "last" if self._runner._succeeded else "first"
+        which = f"the {end} {lost} episodes were all lost" if lost > 1 else f"the {end} episode was lost"
+        which = "the only episode was lost" if self.progress.total == 1 else which
         return RunStopped(f"{which}: {reason}. {_CURE}")
 
 

@@ -52,3 +52,15 @@ def test_isolation_is_no_part_of_what_a_run_is(place: Path) -> None:
     assert digests[0] == digests[1]
     again = run(starter("small", "a"), "world.py", model="scripted:models.py:left", out="one")
     assert again.mean.episodes == 4
+
+
+def test_a_step_that_never_ends_is_stopped_after_its_seconds_and_not_tried_again_at_once(place: Path) -> None:
+    (place / "world.py").write_text(
+        WORLD.replace("os._exit(3)", "open('tries', 'a').write('x')\n            while True: pass")
+    )
+    found = run(starter("small", "a"), "world.py", model="scripted:models.py:left", out="one", isolate=1.0)
+    assert (found.mean.episodes, found.missing) == (3, {"environment": 1})
+    assert (place / "tries").read_text() == "x"
+    with Journal("one", readonly=True) as journal:
+        (gap,) = [row for row in journal.finished() if row.status == "gap"]
+    assert "did not answer step within 1 s" in gap.reason
