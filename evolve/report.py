@@ -15,6 +15,7 @@ from envs.benchmark import Evaluator, solves
 from evolve.changes import Changes, read_changes
 from evolve.episodes import Episodes, natural, order, read_episodes, row_scores
 from evolve.evolver import Outcome
+from evolve.faults import Faults, read_faults
 from evolve.recollection import Recollection, read_recollection
 from evolve.spending import Spending, read_spending
 from evolve.stats import TIE, Mean, PassRates, mean_interval
@@ -96,6 +97,7 @@ class ReportData:
     memory: Recollection | None
     spending: Spending
     episodes: Episodes
+    faults: Faults
 
     @property
     def evolving(self) -> bool:
@@ -175,6 +177,7 @@ def read_report(folder: str | os.PathLike[str]) -> ReportData:
             memory=read_recollection(journal, episodes, plan.get("memory"), plan.get("memory_digest")),
             spending=read_spending(journal, episodes),
             episodes=episodes,
+            faults=read_faults(journal, episodes),
         )
 
 

@@ -111,6 +111,7 @@ def _lines(data: ReportData, bars: str, page: Path | None) -> list[str]:
         f"time: {wording.span(total.seconds)} in episodes (summed), {wording.span(data.ended - data.started)} "
         "from first to last event"
     )
+    lines += data.faults.sentences()
     if data.gaps or data.truncated or data.episodes.unfinished:
         lines.append(f"gaps: {len(data.gaps)}, truncated: {len(data.truncated)}, not ended: {data.episodes.unfinished}")
     for what, rows in (("gap", data.gaps), ("truncated", data.truncated)):

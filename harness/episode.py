@@ -270,7 +270,8 @@ class Episode:
                 pause, its_own = self._after(throttle, fault, began, len(faults))
                 tries += its_own
                 if tries > RETRIES:
-                    raise
+                    text = f"{fault} (the last of {len(faults)} tries)"
+                    raise ModelFault(text, retry_after=fault.retry_after, kind=fault.kind) from fault
                 failed = fault
             except ContextOverflow:
                 throttle.succeed(began)

@@ -1,0 +1,276 @@
+"""Whatever goes wrong with a provider, a run ends, scores what the model did and nothing else, and says what happened.
+
+INSTAR_FAULTS=500 plays as many episodes of each kind; the suite is content with fewer.
+"""
+
+import io
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from evolve import run
+from evolve.page import page
+from evolve.report import ReportData, read_report
+from evolve.terminal import show
+from harness.folder import Harness
+from harness.journal import Journal
+from harness.runner import Progress, RunStopped
+from harness.starter import starter
+from harness.trajectory import Trajectory
+
+HERE = Path(__file__).parents[1] / "harness"
+MANY = int(os.environ.get("INSTAR_FAULTS", "64"))
+AT_ONCE = 64
+
+
+@dataclass
+class Serving:
+    """A stub at work."""
+
+    url: str
+    process: subprocess.Popen[str]
+
+    def counts(self) -> dict[str, int]:
+        import json
+        import urllib.request
+
+        with urllib.request.urlopen(self.url) as answer:
+            found: dict[str, int] = json.load(answer)
+        return found
+
+
+@contextmanager
+def serving(*words: str, port: int = 0) -> Iterator[Serving]:
+    """A fault stub in a process of its own."""
+    asked = [sys.executable, str(HERE / "fault_stub.py"), "--port", str(port), *words]
+    with subprocess.Popen(asked, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield Serving(process.stdout.readline().strip(), process)
+        finally:
+            process.kill()
+
+
+def agent(loop: str = "tools", *, timeout: float = 20.0, temperature: float = 0.0) -> Harness:
+    """The starter for `loop` with a model on the stub."""
+    files = dict(starter(loop).files)
+    files["harness.toml"] = (
+        f'name = "counts"\n[model]\nname = "openai/stub"\ntemperature = {temperature}\n'
+        f'options = {{ timeout = {timeout} }}\n[control]\nloop = "{loop}"\n'
+    )
+    return Harness.from_files(files)
+
+
+@dataclass
+class Outcome:
+    """A run that has ended: its trajectories by task, its report and what a terminal shows of it."""
+
+    trajectories: dict[str, Trajectory]
+    data: ReportData
+    shown: str
+
+    @property
+    def scores(self) -> dict[str, float | None]:
+        return {task: t.score for task, t in self.trajectories.items()}
+
+    @property
+    def moves(self) -> dict[str, list[str]]:
+        return {task: [turn.action for turn in t.turns] for task, t in self.trajectories.items()}
+
+
+def play(
+    folder: Path, url: str, harness: Harness, *, n: int = MANY, at_once: int = AT_ONCE,
+    watch: Callable[[Progress], None] | None = None,
+) -> Outcome:  # fmt: skip
+    """Run `n` episodes against the stub at `url`."""
+    run(
+        harness, str(HERE / "counting.py"), n=n, concurrency=at_once, out=str(folder), watch=watch,
+        options={"api_base": url, **harness.settings.model.options},
+    )  # fmt: skip
+    return outcome(folder)
+
+
+def outcome(folder: Path) -> Outcome:
+    with Journal(folder, readonly=True) as journal:
+        assert not journal.unfinished()
+        found = {t.task: t for t in journal.trajectories()}
+    data, out = read_report(folder), io.StringIO()
+    show(folder, Console(file=out, width=200))
+    return Outcome(found, data, out.getvalue())
+
+
+@pytest.fixture(scope="module", params=["tools", "react"])
+def faultless(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Outcome]:
+    with serving() as stub:
+        return request.param, play(tmp_path_factory.mktemp("faultless"), stub.url, agent(request.param))
+
+
+KINDS: dict[str, tuple[list[str], set[str]]] = {
+    "30 % 503": (["--error", "0.3"], {"503"}),
+    "dropped sockets": (["--drop", "0.1"], {"unreachable"}),
+    "hangs": (["--hang", "0.02"], {"time-out"}),
+    "storms of 429": (["--storm", "3", "0.3", "--after", "1"], {"429"}),
+    "a rate": (["--rate", "300", "--after", "1"], {"429"}),
+    "all of them": (
+        ["--error", "0.1", "--drop", "0.05", "--hang", "0.005", "--storm", "3", "0.2", "--after", "1"],
+        {"503", "unreachable", "429"},
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_faults_of_the_infrastructure_change_no_score_and_are_told(
+    tmp_path: Path, faultless: tuple[str, Outcome], kind: str
+) -> None:
+    loop, expected = faultless
+    words, kinds = KINDS[kind]
+    if loop == "react" and kind != "30 % 503":
+        pytest.skip("the loop makes no difference to the others")
+    with serving(*words) as stub:
+        found = play(tmp_path, stub.url, agent(loop, timeout=0.7 if "--hang" in words else 20.0))
+        counts = stub.counts()
+    assert len(found.scores) == MANY
+    assert found.scores == expected.scores
+    assert found.moves == expected.moves
+    assert {t.status for t in found.trajectories.values()} == {"done"}
+    retried = found.data.faults.retried
+    assert kinds <= set(retried)
+    assert counts["answered"] == sum(len(moves) for moves in expected.moves.values())  # none was asked in vain
+    for ours, theirs in (("503", "503"), ("429", "429"), ("unreachable", "drop"), ("time-out", "hang")):
+        assert retried[ours] == counts.get(theirs, 0)
+    said = f"retried: {retried.total():,} tries of model calls in {found.data.faults.concerned:,} episodes"
+    assert said in found.shown
+    assert said[1:] in page(found.data)
+    assert "missing" not in found.shown
+
+
+def test_malformed_arguments_are_the_models_own_and_never_run(tmp_path: Path) -> None:
+    with serving("--malformed", "0.2") as stub:
+        found = play(tmp_path, stub.url, agent())
+        counts = stub.counts()
+    turns = [turn for t in found.trajectories.values() for turn in t.turns]
+    invalid = [turn for turn in turns if turn.invalid]
+    assert len(invalid) == counts["malformed"] > MANY
+    assert {turn.action for turn in turns if not turn.invalid} == {"inc", "skip"}
+    for trajectory in found.trajectories.values():
+        assert trajectory.score is not None
+        asked = sum(not turn.invalid for turn in trajectory.turns)
+        assert (trajectory.status, asked) == ("done", 10) or trajectory.fault in ("output", "limit")
+        for turn, after in zip(trajectory.turns, trajectory.turns[1:], strict=False):
+            messages = after.calls[0].messages or ()
+            assert turn.invalid == ("not valid JSON" in messages[-1].content)  # it is told, and goes on
+    assert not found.data.faults.retried
+    assert not found.data.faults.missing
+
+
+def test_a_prompt_that_does_not_fit_is_scored_as_far_as_it_came(tmp_path: Path) -> None:
+    with serving("--overflow", "2000") as stub:
+        found = play(tmp_path, stub.url, agent())
+    assert {(t.status, t.fault) for t in found.trajectories.values()} == {("truncated", "overflow")}
+    assert all(t.turns and t.score is not None and t.score > 0 for t in found.trajectories.values())
+    for t in found.trajectories.values():
+        assert t.score == pytest.approx(sum(turn.reward or 0 for turn in t.turns))
+    assert f"truncated, {MANY} times: the prompt did not fit the model" in found.shown
+    assert not found.data.faults.missing
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def test_a_server_that_is_killed_and_comes_back_costs_no_episode(
+    tmp_path: Path, faultless: tuple[str, Outcome]
+) -> None:
+    loop, expected = faultless
+    if loop == "react":
+        pytest.skip("the loop makes no difference")
+    port, waits = free_port(), threading.Event()
+    with serving(port=port) as first:
+
+        def watch(progress: Progress) -> None:
+            if progress.done >= MANY // 8:
+                first.process.kill()
+            if "seems to be gone" in progress.waiting:
+                waits.set()
+
+        def come_back(started: list[subprocess.Popen[str]]) -> None:
+            assert waits.wait(60)
+            asked = [sys.executable, str(HERE / "fault_stub.py"), "--port", str(port)]
+            started.append(subprocess.Popen(asked, stdout=subprocess.DEVNULL, text=True))
+
+        started: list[subprocess.Popen[str]] = []
+        helper = threading.Thread(target=come_back, args=(started,))
+        helper.start()
+        try:
+            found = play(tmp_path, first.url, agent(loop), at_once=8, watch=watch)
+        finally:
+            helper.join()
+            for process in started:
+                process.kill()
+                process.wait()
+    assert found.scores == expected.scores
+    assert found.data.faults.retried["unreachable"] >= 8
+
+
+def test_a_provider_that_is_gone_stops_the_run_which_then_goes_on_where_it_was(
+    tmp_path: Path, faultless: tuple[str, Outcome], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop, expected = faultless
+    if loop == "react":
+        pytest.skip("the loop makes no difference")
+    monkeypatch.setattr("harness.throttle.OUTAGE", 1.0)
+    port = free_port()
+    with serving(port=port) as stub:
+
+        def watch(progress: Progress) -> None:
+            if progress.done >= MANY // 2:
+                stub.process.send_signal(signal.SIGKILL)
+
+        with pytest.raises(RunStopped, match=r"nobody was answered for .*the same command again"):
+            play(tmp_path, stub.url, agent(loop), at_once=8, watch=watch)
+    part = read_report(tmp_path)
+    assert part.faults.missing["provider"] >= 1
+    assert MANY // 2 <= len(part.episodes.rows) < MANY
+    with serving(port=port) as stub:
+        found = play(tmp_path, stub.url, agent(loop))
+        counts = stub.counts()
+    assert found.scores == expected.scores
+    assert counts["asked"] <= 10 * (MANY - MANY // 2)  # nothing that was answered is asked again
+    assert not found.data.faults.missing
+
+
+def test_nothing_at_the_address_is_found_out_in_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.throttle.UNSEEN", 0.5)
+    with pytest.raises(RunStopped, match=r"cannot be reached .*nobody has ever reached it"):
+        play(tmp_path, f"http://127.0.0.1:{free_port()}/v1", agent())
+
+
+def test_a_call_that_always_fails_loses_its_own_episode_and_the_report_says_whose_fault_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.episode.RETRIES", 2)
+    with serving("--error", "0.25") as stub:
+        found = play(tmp_path, stub.url, agent())
+    missing = found.data.faults.missing["provider"]
+    assert 0 < missing < MANY
+    assert missing == sum(score is None for score in found.scores.values())
+    assert f"missing: {missing} of {MANY} episodes (provider: {missing})" in found.shown
+    mean = found.data.evaluation
+    assert mean is not None
+    assert mean.worst is not None
+    assert mean.best is not None
+    assert mean.worst < (mean.mean or 0) < mean.best
+    assert f"from {mean.worst:.3f} (all lost) to {mean.best:.3f} (all won)" in " ".join(found.shown.split())
+    assert any("the last of 3 tries" in t.reason for t in found.trajectories.values())
