@@ -6,10 +6,13 @@ for journals that are older than these rows.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable
+from operator import is_
 from sys import intern
 from typing import NamedTuple, Self
 
+from harness.model import Message
 from harness.trajectory import Call, Trajectory, total_dollars
 
 
@@ -52,19 +55,31 @@ class Finished(NamedTuple):
     def of(cls, t: Trajectory, stray: int = 0) -> Self:
         """The row of a trajectory."""
         calls, lost = t.all_calls, t.lost.usage
-        used = [*(call.usage for call in calls), lost]
-        paid = [*(call.usage for call in calls if not call.cached), lost]
+        prompt, output, cached = lost.prompt_tokens, lost.output_tokens, 0
+        paid_tokens = prompt + output
+        dollars: list[float | None] = []
+        paid: list[float | None] = []
+        retried: Counter[str] = Counter()
+        for call in calls:
+            used = call.usage
+            prompt += used.prompt_tokens
+            output += used.output_tokens
+            dollars.append(used.dollars)
+            if call.cached:
+                cached += 1
+            else:
+                paid_tokens += used.prompt_tokens + used.output_tokens
+                paid.append(used.dollars)
+            if call.faults:
+                retried.update(call.faults)
         size = sum(len(turn.observation) + len(turn.action) + 80 for turn in t.turns) + len(t.goal) + len(t.final)
         return cls(
             id=t.id, task=t.task, split=t.split, goal=t.goal, episode=t.episode, harness=t.harness, model=t.model,
             status=t.status, score=t.score, fault=t.fault, reason=t.reason, arm=t.arm, started=t.started,
-            seconds=t.seconds, turns=len(t.turns), calls=t.calls, cached=t.cached,
-            prompt_tokens=sum(usage.prompt_tokens for usage in used),
-            output_tokens=sum(usage.output_tokens for usage in used),
-            paid_tokens=sum(usage.prompt_tokens + usage.output_tokens for usage in paid), dollars=t.dollars,
-            paid_dollars=total_dollars(usage.dollars for usage in paid), stray=stray,
-            size=size + _length(calls),
-            retried=tuple(sorted(t.retried.items())),
+            seconds=t.seconds, turns=len(t.turns), calls=len(calls) + t.lost.calls, cached=cached,
+            prompt_tokens=prompt, output_tokens=output, paid_tokens=paid_tokens,
+            dollars=total_dollars([*dollars, lost.dollars]), paid_dollars=total_dollars([*paid, lost.dollars]),
+            stray=stray, size=size + _length(calls), retried=tuple(sorted(retried.items())),
         )  # fmt: skip
 
     @classmethod
@@ -99,16 +114,22 @@ def recalled(t: Trajectory) -> list[str]:
 
 def _length(calls: Iterable[Call]) -> int:
     """Characters of what was sent and answered, about; a conversation is shown again at each call."""
-    known: dict[int, int] = {}
-    total = 0
+    talk: tuple[Message, ...] = ()
+    total = length = 0
     for call in calls:
         total += len(call.output) + len(call.prompt or "")
-        for message in call.messages or ():
-            if id(message) not in known:
-                made = sum(len(made.name) + len(made.arguments) for made in message.tool_calls)
-                known[id(message)] = len(message.content) + made + 20
-            total += known[id(message)]
+        said = call.messages or ()
+        if len(said) >= len(talk) and all(map(is_, said, talk)):  # it goes on, as it nearly always does
+            length += sum(map(_said, said[len(talk) :]))
+        else:
+            length = sum(map(_said, said))
+        talk = said
+        total += length
     return total
+
+
+def _said(message: Message) -> int:
+    return len(message.content) + 20 + sum(len(made.name) + len(made.arguments) for made in message.tool_calls)
 
 
 _NAMES = [Finished._fields.index(name) for name in ("task", "split", "goal", "harness", "model", "status", "arm")]
