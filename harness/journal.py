@@ -81,7 +81,8 @@ class Journal:
         row, items = Finished.of(trajectory, self._earlier(trajectory, attempt)).text(), recalled(trajectory)
         with self._writing():
             seq = self._insert("episode", self._texts.fold(body), trajectory.id)
-            self._db.execute("INSERT INTO finished VALUES (?, ?, ?)", (seq, row, as_json(items) if items else None))
+            kept = as_json(items).decode() if items else None
+            self._db.execute("INSERT INTO finished VALUES (?, ?, ?)", (seq, row, kept))
         self._texts.ended(trajectory.id)
         return seq
 
@@ -230,7 +231,7 @@ class Journal:
 
     def _insert(self, kind: str, folded: dict[str, Any], key: str) -> int:
         row = self._db.execute(
-            "INSERT INTO events (at, kind, key, body) VALUES (?, ?, ?, ?)", (time.time(), kind, key, as_json(folded))
+            "INSERT INTO events (at, kind, key, body) VALUES (?, ?, ?, ?)", (time.time(), kind, key, as_json(folded).decode())
         )
         seq = int(row.lastrowid or 0)
         self._index(seq, kind, folded)
