@@ -16,6 +16,7 @@ from functools import cache
 from typing import Any
 
 from pydantic import BaseModel
+from pydantic_core import to_json
 
 from harness.trajectory import Call, Turn
 
@@ -39,7 +40,15 @@ CREATE TRIGGER pieces_once BEFORE INSERT ON pieces WHEN EXISTS (SELECT 1 FROM pi
   BEGIN SELECT RAISE(ABORT, 'the journal is append-only'); END;
 """
 
-as_json = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
+_escaped = json.JSONEncoder(ensure_ascii=True, separators=(",", ":")).encode
+
+
+def as_json(value: Any) -> bytes:
+    """Plain data as JSON, in UTF-8; a half of a surrogate pair, which a model may send, is escaped."""
+    try:
+        return to_json(value, inf_nan_mode="constants")
+    except ValueError:
+        return _escaped(value).encode()
 
 
 class TextMissing(Exception):
@@ -66,7 +75,11 @@ class Texts:
             if name in _CHAINS and value:
                 return {"$chain": self._chain(value)[-1][1]}
             return [part if type(part) in _SMALL else self.fold(part) for part in value]
-        return self._fold_model(value) if isinstance(value, BaseModel) else value
+        if isinstance(value, BaseModel):
+            return self._fold_model(value)
+        if isinstance(value, _SMALL):
+            return value
+        raise TypeError(f"a {type(value).__name__} is no plain data, so a journal cannot keep it")
 
     def _fold_model(self, model: BaseModel, less: Sequence[str] = ()) -> dict[str, Any]:
         """What `fold` makes of the model's dump, at a fraction of what the dump alone would cost."""
@@ -157,11 +170,10 @@ class Texts:
         return links
 
     def _link(self, head: int | str, parts: list[Any]) -> int:
-        text = as_json([head, *parts])
-        return self._keep(text.encode(), text if len(text) <= _PLAIN else None)
+        return self._keep(as_json([head, *parts]), plain=True)
 
-    def _keep(self, data: bytes, plain: str | None = None) -> int:
-        """The number of this piece, which is written if it is new."""
+    def _keep(self, data: bytes, plain: bool = False) -> int:
+        """The number of this piece, which is written if it is new; as text, if it may be and is short."""
         mark = hashlib.sha256(data).digest()[:16]
         id = self._recent.get(mark)
         if id is not None:
@@ -170,7 +182,7 @@ class Texts:
         hash = int.from_bytes(mark[:8], "big", signed=True)
         id = self._find(hash, data) if len(data) > _LARGE else None
         if id is None:
-            stored = zlib.compress(data, 3) if plain is None else plain
+            stored = data.decode() if plain and len(data) <= _PLAIN else zlib.compress(data, 3)
             id = int(self._db.execute("INSERT INTO pieces (data) VALUES (?)", (stored,)).lastrowid or 0)
             if len(data) > _LARGE:
                 self._db.execute("INSERT OR IGNORE INTO names VALUES (?, ?)", (hash, id))
