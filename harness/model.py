@@ -10,7 +10,7 @@ constrain the answer to a JSON schema or to one of `choices`; a backend that can
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
@@ -105,27 +105,49 @@ class Digests:
 
     def __init__(self) -> None:
         self._said: tuple[Message, ...] = ()
-        self._head, self._hash = "", hashlib.sha256()  # of the request until after `_said`
+        self._hash = hashlib.sha256()  # of the request until after `_said`
+        self._asked: tuple[object, ...] | None = None
+        self._head = self._tail = ""  # what comes before the messages and after them
 
     def of(self, request: Request) -> str:
         """The digest of `request`."""
-        first: dict[str, Any] = {"choices": request.choices, "max_tokens": request.max_tokens}
-        if request.extra:  # it came later than the first journals
-            first["extra"] = request.extra
-        rest = {
-            "prompt": request.prompt, "schema": request.schema_, "seed": request.seed, "stop": request.stop,
-            "temperature": request.temperature, "tools": request.tools,
-        }  # fmt: skip
-        head, said, known = f'{_json(first)[:-1]},"messages":[', request.messages, len(self._said)
-        if head != self._head or said[:known] != self._said:
-            self._head, self._hash, known = head, hashlib.sha256(head.encode()), 0
+        said, known = request.messages, len(self._said)
+        if not self._asks_alike(request):
+            head, self._tail = _around(request)
+            if head != self._head:
+                self._head, self._hash, known = head, hashlib.sha256(head.encode()), 0
+        if known and said[:known] != self._said:
+            self._hash, known = hashlib.sha256(self._head.encode()), 0
         if len(said) > known:
             new = ",".join(map(_spoken, said[known:]))
             self._hash.update((f",{new}" if known else new).encode())
         self._said = said
         whole = self._hash.copy()
-        whole.update(f"],{_json(rest)[1:]}".encode())
+        whole.update(self._tail.encode())
         return whole.hexdigest()
+
+    def _asks_alike(self, request: Request) -> bool:
+        """Whether all but the messages is surely as it was; JSON data may be equal (1 and true) and not alike."""
+        asked: tuple[object, ...] | None = None
+        if not request.tools and request.schema_ is None and not request.extra:
+            asked = (
+                request.choices, request.max_tokens, request.prompt, request.seed, request.stop,
+                repr(request.temperature),
+            )  # fmt: skip
+        before, self._asked = self._asked, asked
+        return asked is not None and asked == before
+
+
+def _around(request: Request) -> tuple[str, str]:
+    """What comes before the messages and what comes after them."""
+    first: dict[str, Any] = {"choices": request.choices, "max_tokens": request.max_tokens}
+    if request.extra:  # it came later than the first journals
+        first["extra"] = request.extra
+    rest = {
+        "prompt": request.prompt, "schema": request.schema_, "seed": request.seed, "stop": request.stop,
+        "temperature": request.temperature, "tools": request.tools,
+    }  # fmt: skip
+    return f'{_json(first)[:-1]},"messages":[', f"],{_json(rest)[1:]}"
 
 
 _json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
@@ -141,16 +163,21 @@ def _spoken(message: Message) -> str:
     return f'{{"content":{said},"role":"{message.role}","tool_call_id":{to},"tool_calls":[{made}]}}'
 
 
+#: What a budget can add up: no number of tokens is below 0 or beyond what a float holds, no price or time is NaN.
+Tokens = Annotated[int, Field(ge=0, le=2**53)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+
 class Usage(BaseModel):
     """Cost of one call. `dollars` None means unknown, which is not the same as free."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    output_tokens: int = 0
-    dollars: float | None = None
-    seconds: float = 0.0
+    prompt_tokens: Tokens = 0
+    cached_tokens: Tokens = 0
+    output_tokens: Tokens = 0
+    dollars: Amount | None = None
+    seconds: Amount = 0.0
 
 
 #: How an answer was held to choices or a schema: by the server, or by matching its plain text.

@@ -16,6 +16,7 @@ from harness.models.wire import chat_arguments, log
 from harness.secrecy import wrong_address
 
 _BAD = (400, 422)  # the request itself is wrong, says the server
+_ODD = 3  # answers in a row that are no completion, of a server that never gave one: it is another kind of server
 _FORMAT = re.compile(r"response_format|json_schema|enum|grammar|schema", re.I)
 
 
@@ -42,13 +43,17 @@ class ChatModel(ABC):
         self.address = address
         self.prices = None if price_in is None or price_out is None else (float(price_in), float(price_out))
         self.lacks: set[str] = set()
-        self._answered = False  # any request of this process
+        self._answered = False  # any request of this process, with a completion
+        self._odd = 0  # answers in a row that were none
         self._held = False  # a constrained one
 
     async def complete(self, request: Request) -> Completion:
-        """Answer `request`. A request that alone is refused, where others were answered, is a fault of its own."""
+        """Answer `request`. A request that alone is refused, where others were answered, is a fault of its own.
+
+        A server that answers, and has never given a completion, is soon refused: it is not the one that is meant.
+        """
         try:
-            return await self._complete(request)
+            completion = await self._complete(request)
         except ModelRefused as refused:
             if refused.status in (*_BAD, 413) and self._answered:
                 raise ModelFault(
@@ -56,6 +61,16 @@ class ChatModel(ABC):
                     transient=False, kind=str(refused.status),
                 ) from None  # fmt: skip
             raise
+        except ModelFault as fault:
+            self._odd = self._odd + 1 if fault.kind == "answer" else 0
+            if self._answered or self._odd < _ODD:
+                raise
+            raise ModelRefused(
+                f"{fault}: none of {self._odd} answers of {self.address} in a row was a completion, nor any before. "
+                "Cure: check api_base: it is the address to which /chat/completions is added, and mostly ends in /v1"
+            ) from None
+        self._answered = True
+        return completion
 
     @abstractmethod
     async def _complete(self, request: Request) -> Completion: ...
@@ -67,13 +82,11 @@ class ChatModel(ABC):
     async def _steadily(self, endpoint: str, arguments: dict[str, Any]) -> dict[str, Any]:
         """The answer of `endpoint`; a refusal counts only when the same request is refused twice."""
         try:
-            answer = await self._ask(endpoint, arguments)
+            return await self._ask(endpoint, arguments)
         except ModelRefused as refused:
             if refused.status not in _BAD:
                 raise
-            answer = await self._ask(endpoint, arguments)
-        self._answered = True
-        return answer
+            return await self._ask(endpoint, arguments)
 
     async def _chat(self, request: Request, extra: dict[str, Any]) -> tuple[dict[str, Any], Mode | None]:
         """The answer, and how it was held to the request's choices or schema."""

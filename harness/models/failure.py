@@ -101,11 +101,11 @@ def fault_from(failure: Failure, *, name: str, address: str, key_hint: str, secr
             f"{address} has no model or path for {name!r} ({said}): check the model's name and api_base",
             status=status, said=said,
         )  # fmt: skip
-    if status in (301, 308):
+    if status < 400:  # nobody follows it, so that it is no better next time, whether it calls itself temporary or not
         return ModelRefused(f"{address} has moved ({status}, {name}): {said}", status=status, said=said)
     if status == 429 and "insufficient_quota" in (code + said):
         return ModelRefused(f"{address}: the account has no money left for {name} ({said})", status=status, said=said)
-    if status < 400 or status in (409, 425, 429) or (status >= 500 and status != 501):
+    if status in (409, 425, 429) or (status >= 500 and status != 501):
         return ModelFault(
             f"{address} answered {status} ({name}): {said}", retry_after=failure.retry_after, kind=str(status)
         )

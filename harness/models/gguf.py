@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.model import Completion, ContextOverflow, ModelFault, ModelRefused, Request, ToolCall, Usage
+from harness.models import figures
 from harness.models.grammar import check_choices, check_json, schema_grammar, tools_read, tools_schema, tools_told
 from harness.models.llama import Instance, Job, Pool, library
 
@@ -52,7 +53,13 @@ class GGUFModel:
         """Answer `request`. A choice is always one of the choices: `max_tokens` and `stop` do not cut it."""
         job = _job(request, self._logprobs, self._reuse)
         seconds, answer = await asyncio.wrap_future(self._pool.submit(job))
-        return self._read(request, answer, job.lead, seconds)
+        try:
+            return self._read(request, answer, job.lead, seconds)
+        except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:  # it would say the same again
+            said = f"({error!r}): {answer}"[:300]
+            raise ModelFault(
+                f"{self.name} answered with something that is no completion {said}", kind="answer", transient=False
+            ) from error
 
     async def close(self) -> None:
         """Let running requests end, refuse waiting ones, free the copies and their threads; idempotent."""
@@ -66,7 +73,8 @@ class GGUFModel:
         text: str = choice["text"] if request.prompt is not None else choice["message"]["content"] or ""
         finish = str(choice["finish_reason"])
         calls: tuple[ToolCall, ...] = ()
-        prompt_tokens, output_tokens = answer["usage"]["prompt_tokens"], answer["usage"]["completion_tokens"]
+        used = answer["usage"]
+        prompt_tokens, output_tokens = figures.count(used["prompt_tokens"]), figures.count(used["completion_tokens"])
         if request.choices is not None:
             text = text.removeprefix(lead)
             if text not in request.choices:  # the grammar allows nothing else, so the context ended first
@@ -89,13 +97,13 @@ class GGUFModel:
             mode="constrained" if request.choices is not None or request.schema_ is not None else None,
             usage=Usage(
                 prompt_tokens=prompt_tokens,
-                cached_tokens=timings["cache_n"],
+                cached_tokens=figures.count(timings["cache_n"]),
                 output_tokens=output_tokens,
                 dollars=0.0,
                 seconds=seconds,
             ),
-            output_ids=tuple(t["id"] for t in tokens) if tokens else None,
-            output_logprobs=tuple(t["logprob"] for t in tokens) if tokens else None,
+            output_ids=figures.ids([t["id"] for t in tokens]) if tokens else None,
+            output_logprobs=figures.logprobs([t["logprob"] for t in tokens]) if tokens else None,
         )
 
 

@@ -55,7 +55,8 @@ class LiteLLMModel(ChatModel):
         self._forwards = provider in {"openai", "azure", "openrouter", *self._litellm.openai_compatible_providers}
         self._key_hint = f"check the key in {api_key_env or 'the environment variable of this provider'}"
         self._fixed: dict[str, Any] = {"timeout": timeout, "num_retries": 0, "max_retries": 0}
-        self._key = None
+        # litellm finds this one by itself: it is read here so that it can be masked.
+        self._key = os.environ.get(f"{provider.upper()}_API_KEY", "").strip() or None
         if api_base is not None:
             self._fixed["api_base"] = api_base
         if api_key_env is not None:
@@ -75,14 +76,11 @@ class LiteLLMModel(ChatModel):
             raise ModelRefused(f"{self.name} cannot hold a JSON schema: use another model")
         began = time.perf_counter()
         answer, mode = await self._chat(request, self._extra)
-        dollars = answer.pop("_dollars", None)
-        read = read_answer(
+        cost = answer.pop("_dollars", None)  # litellm says 0 where it does not know
+        return read_answer(
             answer, request, name=self.name, seconds=time.perf_counter() - began, prices=self.prices, mode=mode,
-            secret=self._key,
+            secret=self._key, cost=cost,
         )  # fmt: skip
-        if self.prices is None and dollars:  # litellm says 0 where it does not know
-            return read.model_copy(update={"usage": read.usage.model_copy(update={"dollars": dollars})})
-        return read
 
     async def close(self) -> None:
         """litellm keeps its own connections."""
@@ -114,7 +112,7 @@ def _failure(error: Any) -> Failure:
 
     said, cause = str(getattr(error, "message", None) or error), str(error.__cause__ or "")
     said = f"{said} ({cause})" if cause and cause not in said else said
-    status = getattr(error, "status_code", None)
+    status = 200 if "no 'choices'" in said else getattr(error, "status_code", None)  # for which it makes up a 500
     late = isinstance(error, openai.APITimeoutError)
     if late or isinstance(error, openai.APIConnectionError) or not isinstance(status, int):
         return Failure(said, late=late)  # whatever status litellm makes up for it

@@ -134,12 +134,14 @@ def _read(response: "ClientResponse", content: bytes) -> dict[str, Any] | Failur
         if not isinstance(body, dict):
             return Failure(f"{'no JSON' if body is None else 'no completion'}: {' '.join(text.split())!r}", status)
         error = body.get("error")
-        if "choices" in body or not isinstance(error, dict) or not isinstance(error.get("code"), int):
+        if "choices" in body or not isinstance(error, dict) or type(error.get("code")) is not int:
             return body
         status = error["code"]  # OpenRouter's way of telling that the provider behind it failed
+        if not 400 <= status < 600:
+            return body
     elif status < 400:
         where = response.headers.get("Location", "").partition("?")[0]
-        return Failure(f"it points to {where}. Cure: set api_base to where the server is", status)
+        return Failure(f"it points to {where or 'no other address'}. Cure: set api_base to where the server is", status)
     return answered(status, words(body, text), body, response.headers)
 
 

@@ -1,19 +1,24 @@
 """The OpenAI shape of a request and of an answer, shared by every backend that speaks it.
 
-An answer is read as it is: what is odd in it is a fault, no key is ever part of it, and words are never guessed.
+An answer is read as it is: what is odd in it is a fault, no key is ever part of it, and words are never guessed. What
+the server itself says (ids, reasons, numbers) must be what it can be; what the model says is the model's own.
 """
 
 import json
 import logging
-import math
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from harness.model import Completion, Mode, ModelFault, ModelRefused, Request, ToolCall, Usage
+from harness.models import figures
 from harness.secrecy import SHORT, mask
 
 log = logging.getLogger("harness.models")
+
+REASON = 64  # characters of why an answer ended, at most
+ID = 2**15  # of a tool call's id, in which some gateways keep a signed thought
+NAME = 256  # of a function's name: a longer one is cut, and names no function either way
 
 
 def chat_arguments(request: Request, *, plain: bool, limit_name: str = "max_tokens") -> dict[str, Any]:
@@ -84,40 +89,46 @@ def extra_fields(request: Request) -> dict[str, Any]:
 
 def read_answer(
     answer: Any, request: Request, *, name: str, seconds: float, prices: tuple[float, float] | None,
-    mode: Mode | None = None, secret: str | None = None,
+    mode: Mode | None = None, secret: str | None = None, cost: Any = None,
 ) -> Completion:  # fmt: skip
-    """Completion from a chat or text answer. ModelFault when it is not shaped like one."""
+    """Completion from a chat or text answer. ModelFault when it is not shaped like one, or its numbers cannot be true.
+
+    `cost`: dollars as somebody else told them, for where there are no `prices`.
+    """
     try:
         choice = answer["choices"][0]
         message = choice.get("message") or {"content": choice.get("text")}
         text = _without(_joined(message.get("content")) or message.get("refusal") or "", secret)
         calls = tuple(
             ToolCall(
-                id=call.get("id") or f"call_{number}",
-                name=call["function"]["name"],
+                id=_label(call.get("id") or f"call_{number}", ID, secret),
+                name=_without(call["function"]["name"], secret)[:NAME],
                 arguments=_without(_raw(call["function"].get("arguments")), secret),
             )
             for number, call in enumerate(message.get("tool_calls") or ())
         )
         told = answer.get("usage") or {}
-        prompt_tokens, output_tokens = told.get("prompt_tokens") or 0, told.get("completion_tokens") or 0
-        dollars = (prompt_tokens * prices[0] + output_tokens * prices[1]) / 1e6 if prices and told else None
+        prompt_tokens = figures.count(told.get("prompt_tokens"))
+        output_tokens = figures.count(told.get("completion_tokens"))
+        dollars = figures.price(cost)
+        if prices:
+            dollars = (prompt_tokens * prices[0] + output_tokens * prices[1]) / 1e6 if told else None
         if request.choices is not None:
             text = match_choice(text, request.choices)
         return Completion(
             text=text,
             tool_calls=calls,
-            finish_reason=choice.get("finish_reason") or "stop",
+            finish_reason=_label(choice.get("finish_reason") or "stop", REASON, secret),
             mode=mode,
             usage=Usage(
                 prompt_tokens=prompt_tokens,
-                cached_tokens=(told.get("prompt_tokens_details") or {}).get("cached_tokens") or 0,
+                cached_tokens=figures.count((told.get("prompt_tokens_details") or {}).get("cached_tokens")),
                 output_tokens=output_tokens,
                 dollars=dollars,
                 seconds=seconds,
             ),
-            prompt_ids=choice.get("prompt_token_ids") or answer.get("prompt_token_ids"),
-            output_ids=choice.get("token_ids") or _ids(choice),
+            prompt_ids=figures.ids(choice.get("prompt_token_ids") or answer.get("prompt_token_ids")),
+            output_ids=figures.ids(choice.get("token_ids") or _ids(choice)),
             output_logprobs=_logprobs(choice),
         )
     except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
@@ -142,24 +153,28 @@ def _without(text: str, secret: str | None) -> str:
     return text.replace(secret, "***") if secret and len(secret) >= SHORT else text
 
 
+def _label(text: str, most: int, secret: str | None) -> str:
+    """A word of the server itself, without the key. Raises ValueError when it is too long, or more than a word."""
+    text = _without(text, secret)
+    if len(text) > most or not text.isprintable():
+        raise ValueError("the id of a tool call, or why the answer ended, is too long or cannot be printed")
+    return text
+
+
 def _raw(arguments: Any) -> str:
     return arguments if isinstance(arguments, str) else json.dumps(arguments or {})  # some servers send an object
 
 
-def _ids(choice: Mapping[str, Any]) -> tuple[int, ...] | None:
+def _ids(choice: Mapping[str, Any]) -> list[Any] | None:
     tokens = (choice.get("logprobs") or {}).get("content") or ()
-    return tuple(token["id"] for token in tokens) if tokens and all("id" in token for token in tokens) else None
+    return [token["id"] for token in tokens] if tokens and all("id" in token for token in tokens) else None
 
 
 def _logprobs(choice: Mapping[str, Any]) -> tuple[float, ...] | None:
     told = choice.get("logprobs") or {}
     if tokens := told.get("content"):
-        values = tuple(token["logprob"] for token in tokens)
-    else:
-        values = tuple(told.get("token_logprobs") or ())
-    if not all(map(math.isfinite, values)):  # JSON has no way to keep them
-        raise ValueError("a log-probability is no finite number")
-    return values or None
+        return figures.logprobs([token["logprob"] for token in tokens])
+    return figures.logprobs(told.get("token_logprobs"))
 
 
 def match_choice(text: str, choices: tuple[str, ...]) -> str:

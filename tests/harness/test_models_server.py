@@ -310,7 +310,7 @@ async def test_a_redirect_is_not_followed_and_the_key_goes_nowhere(
         told = await failure(raw.url)
         assert (len(raw.heads), other.heads) == (1, [])
         assert f"points to {other.url}/chat/completions. Cure: set api_base" in str(told)
-    assert isinstance(told, ModelRefused if status in (301, 308) else ModelFault)
+    assert isinstance(told, ModelRefused)
     assert "123456789" not in str(told)
 
 
@@ -401,6 +401,154 @@ async def test_an_answer_that_is_no_completion_is_a_fault_that_shows_it(body: An
 async def test_answers_that_only_look_odd_are_read(choice: Any, text: str) -> None:
     async with serving(answering({"choices": [choice], "usage": None, "error": None})) as raw:
         assert (await ask(raw.url))[0].text == text
+
+
+def completion(usage: Any = None, **choice: Any) -> dict[str, Any]:
+    """A completion that is right but for what is said here."""
+    return {"choices": [{"message": {"content": "hi"}, **choice}], "usage": usage}
+
+
+@pytest.mark.parametrize("number", [-5, 10**400, 2**33, 1.5, True, "12", [3], float("inf"), float("nan"), {}])
+@pytest.mark.parametrize("field", ["prompt_tokens", "completion_tokens", "cached_tokens"])
+async def test_a_number_of_tokens_that_cannot_be_true_is_no_completion_and_never_counted(
+    field: str, number: Any
+) -> None:
+    usage = {"prompt_tokens": 1, "completion_tokens": 1, field: number, "prompt_tokens_details": {field: number}}
+    async with serving(answering(completion(usage))) as raw:
+        for prices in ({}, {"price_in": 1.0, "price_out": 1.0}):
+            fault = await failure(raw.url, **prices)
+            assert (type(fault), fault.kind) == (ModelFault, "answer")
+            assert "no completion" in str(fault)
+
+
+async def test_whole_numbers_that_are_written_with_a_point_and_missing_ones_are_read() -> None:
+    async with serving(answering(completion({"prompt_tokens": 7.0, "completion_tokens": None}))) as raw:
+        used = (await ask(raw.url))[0].usage
+    assert (used.prompt_tokens, used.output_tokens, used.cached_tokens) == (7, 0, 0)
+
+
+@pytest.mark.parametrize("ids", [[1, -1], [True], [1.0], ["7"], [10**400], "77", {"a": 1}, [None]])
+@pytest.mark.parametrize("field", ["prompt_token_ids", "token_ids"])
+async def test_ids_of_tokens_that_cannot_be_any_are_no_completion(field: str, ids: Any) -> None:
+    async with serving(answering(completion(**{field: ids}))) as raw:
+        assert (await failure(raw.url)).kind == "answer"
+
+
+@pytest.mark.parametrize("value", [True, "-0.5", 10**400, float("nan"), float("-inf"), [1], None])
+async def test_log_probabilities_that_are_none_are_no_completion(value: Any) -> None:
+    for logprobs in ({"content": [{"logprob": -1.0}, {"logprob": value}]}, {"token_logprobs": [-1.0, value]}):
+        async with serving(answering(completion(logprobs=logprobs))) as raw:
+            assert (await failure(raw.url)).kind == "answer"
+
+
+async def test_no_part_of_an_answer_holds_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = "sk-very-secret-123"
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    call = {"id": key, "type": "function", "function": {"name": f"f {key}", "arguments": {"a": key}}}
+    message = {"content": f"it is {key}", "tool_calls": [call]}
+    body = {"id": key, "model": key, **completion(message=message, finish_reason=f"stop {key}")}
+    async with serving(answering(body)) as raw:
+        (answer,) = await ask(raw.url)
+    assert "secret" not in answer.model_dump_json()
+    (made,) = answer.tool_calls
+    assert (made.id, made.name, made.arguments, answer.finish_reason) == ("***", "f ***", '{"a": "***"}', "stop ***")
+
+
+@pytest.mark.parametrize("word", ["x" * 40_000, "line\nbreak", "\u202e", "\x1b[2J", 7, ["stop"]])
+async def test_a_servers_own_words_are_short_and_printable_or_the_answer_is_no_completion(word: Any) -> None:
+    call = {"id": word, "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    for choice in ({"finish_reason": word}, {"message": {"content": "", "tool_calls": [call]}}):
+        async with serving(answering(completion(**choice))) as raw:
+            assert (await failure(raw.url)).kind == "answer"
+
+
+async def test_a_very_long_name_of_a_function_is_the_models_own_failure_and_is_cut() -> None:
+    call = {"id": "a", "type": "function", "function": {"name": "f" * 10_000, "arguments": "{}"}}
+    async with serving(answering(completion(message={"content": "", "tool_calls": [call]}))) as raw:
+        (answer,) = await ask(raw.url)
+    assert answer.tool_calls[0].name == "f" * 256
+
+
+# a wrong address
+
+
+WRONG = [b"", b"<html>Sign in</html>", b'data: {"choices": []}\n\n', {"choices": []}, completion({"prompt_tokens": -5})]
+
+
+@pytest.mark.parametrize("body", WRONG)
+async def test_a_server_that_answers_and_never_gave_a_completion_is_refused_after_three_answers(body: Any) -> None:
+    async with serving(answering(body)) as raw:
+        model = OpenAIModel("tiny", api_base=raw.url)
+        try:
+            for _ in range(2):
+                with pytest.raises(ModelFault):
+                    await model.complete(CHAT)
+            with pytest.raises(ModelRefused, match=r"none of 3 answers .* Cure: check api_base") as caught:
+                await model.complete(CHAT)
+        finally:
+            await model.close()
+        assert raw.url in str(caught.value)
+        assert len(raw.heads) == 3
+
+
+async def test_a_server_that_gave_a_completion_once_is_not_refused_for_odd_answers() -> None:
+    answers = iter([b"<html>", b"<html>", ANSWER, *[b"<html>"] * 5, ANSWER])
+
+    async def serve(raw: Raw, line: Line) -> None:
+        while await raw.read(line):
+            await line.send(next(answers))
+
+    async with serving(serve) as raw:
+        model = OpenAIModel("tiny", api_base=raw.url)
+        outcomes = []
+        try:
+            for _ in range(9):
+                try:
+                    outcomes.append((await model.complete(CHAT)).text)
+                except ModelFault as fault:
+                    outcomes.append(fault.kind)
+        finally:
+            await model.close()
+    assert outcomes == ["answer", "answer", "hi", *["answer"] * 5, "hi"]
+
+
+async def test_odd_answers_between_other_faults_are_those_of_a_server_that_is_being_started() -> None:
+    answers = iter([(b"<html>",), (b"", 503)] * 4 + [(ANSWER,)])
+
+    async def serve(raw: Raw, line: Line) -> None:
+        while await raw.read(line):
+            await line.send(*next(answers))
+
+    async with serving(serve) as raw:
+        model = OpenAIModel("tiny", api_base=raw.url)
+        try:
+            for _ in range(8):
+                with pytest.raises(ModelFault):
+                    await model.complete(CHAT)
+            assert (await model.complete(CHAT)).text == "hi"
+        finally:
+            await model.close()
+
+
+async def test_a_run_at_a_wrong_address_ends_soon_with_what_is_there(tmp_path: Path) -> None:
+    from evolve import run
+    from harness.starter import starter
+
+    page = b"<html>Sign in to the hotel</html>"
+    async with serving(answering(page)) as raw:
+        with pytest.raises(ModelRefused, match="Sign in to the hotel"):
+            await asyncio.to_thread(
+                run, starter("small"), "household", n=3, model="openai/tiny", options={"api_base": raw.url},
+                out=str(tmp_path / "out"),
+            )  # fmt: skip
+        assert len(raw.heads) <= 5  # three, and what was asked at the same time
+
+
+@pytest.mark.parametrize("code", [True, 10**400, 200, -1, 99_999])
+async def test_a_code_within_an_answer_that_is_no_status_is_no_status(code: Any) -> None:
+    async with serving(answering({"error": {"code": code, "message": "odd"}})) as raw:
+        fault = await failure(raw.url)
+    assert (type(fault), fault.kind) == (ModelFault, "answer")
 
 
 async def test_an_answer_that_is_far_too_long_is_a_fault_and_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
