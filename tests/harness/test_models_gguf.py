@@ -5,6 +5,7 @@ import os
 import sys
 import threading
 import time
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,28 @@ def test_plain_text_continues_and_its_cost_is_counted(model):
     assert first.usage.seconds > 0
     assert len(first.output_ids) == len(first.output_logprobs) == 4
     assert all(logprob <= 0 for logprob in first.output_logprobs)
+
+
+@pytest.mark.model
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [("usage", {"prompt_tokens": -5, "completion_tokens": 1}), ("usage", {}), ("timings", {"cache_n": 10**400})]
+    + [
+        ("choices", [{"text": "x", "finish_reason": "stop", "logprobs": {"content": [token]}}])
+        for token in ({"id": -1, "logprob": -0.5}, {"id": 1, "logprob": None}, {"id": 1, "logprob": float("nan")})
+    ],
+)
+def test_an_answer_whose_numbers_cannot_be_true_is_a_fault(model, monkeypatch, part, value):
+    answer = {
+        "choices": [{"text": "x", "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 1, "completion_tokens": 1}, "timings": {"cache_n": 0},
+    }  # fmt: skip
+    told = Future()
+    told.set_result((0.1, answer | {part: value}))
+    monkeypatch.setattr(model._pool, "submit", lambda job: told)
+    with pytest.raises(ModelFault, match="no completion") as caught:
+        ask(model, Request(prompt="x"))
+    assert (caught.value.kind, caught.value.transient) == ("answer", False)
 
 
 @pytest.mark.model

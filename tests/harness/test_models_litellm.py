@@ -2,6 +2,7 @@ import asyncio
 import sys
 import traceback
 
+import openai_stub
 import pytest
 from openai_stub import Stub
 
@@ -104,6 +105,45 @@ class TestWithLiteLLM:
             ask(stub, CHAT, api_key_env="MY_KEY")
         assert stub.keys == ["sk-very-secret-123"] * 2
         assert "secret" not in "".join(traceback.format_exception(caught.value))
+
+    def test_a_key_that_litellm_finds_by_itself_is_in_no_answer(self, monkeypatch):
+        monkeypatch.setenv("HOSTED_VLLM_API_KEY", "sk-very-secret-123")
+        with Stub(reply=lambda body: "it is sk-very-secret-123") as stub:
+            (answer,) = ask(stub, CHAT)
+        assert stub.keys == ["sk-very-secret-123"]
+        assert answer.text == "it is ***"
+
+    @pytest.mark.parametrize("tokens", [-5, 10**400])
+    def test_a_number_of_tokens_that_cannot_be_true_is_no_completion(self, monkeypatch, tokens):
+        monkeypatch.setattr(openai_stub, "_usage", lambda body, text: {"prompt_tokens": tokens, "total_tokens": 1})
+        for prices in ({}, {"price_in": 1, "price_out": 1}):
+            with Stub() as stub, pytest.raises(ModelFault, match="no completion") as caught:
+                ask(stub, CHAT, **prices)
+            assert caught.value.kind == "answer"
+
+    @pytest.mark.parametrize("dollars", [-1.0, float("nan"), float("inf"), True, "1"])
+    def test_a_price_that_cannot_be_true_is_no_completion(self, monkeypatch, dollars):
+        whole = LiteLLMModel._ask
+
+        async def lying(self, endpoint, arguments):
+            return await whole(self, endpoint, arguments) | {"_dollars": dollars}
+
+        monkeypatch.setattr(LiteLLMModel, "_ask", lying)
+        with Stub() as stub, pytest.raises(ModelFault, match="a price is no number of dollars"):
+            ask(stub, CHAT)
+
+    @pytest.mark.parametrize("fault", ["not_json", "garbage"])
+    def test_a_wrong_address_is_refused_after_three_answers(self, fault):
+        async def thrice(stub):
+            model = LiteLLMModel("hosted_vllm/tiny", api_base=stub.url)
+            for _ in range(2):
+                with pytest.raises(ModelFault):
+                    await model.complete(CHAT)
+            with pytest.raises(ModelRefused, match="none of 3 answers"):
+                await model.complete(CHAT)
+
+        with Stub(faults=[fault] * 3) as stub:
+            asyncio.run(thrice(stub))
 
     def test_a_server_that_hangs_is_a_fault(self):
         with Stub(faults=["hang"]) as stub, pytest.raises(ModelFault) as caught:

@@ -18,9 +18,10 @@ from typing import Any
 
 import pytest
 from openai_stub import Stub
+from pydantic import ValidationError
 from raw_server import ANSWER, Line, Raw, always, answering, serving
 
-from harness.model import Completion, ContextOverflow, Message, ModelFault, ModelRefused, Request
+from harness.model import Completion, ContextOverflow, Message, ModelFault, ModelRefused, Request, Usage
 from harness.models import server
 from harness.models.failure import retry_after
 from harness.models.openai_api import OpenAIModel
@@ -467,6 +468,15 @@ async def test_a_very_long_name_of_a_function_is_the_models_own_failure_and_is_c
     async with serving(answering(completion(message={"content": "", "tool_calls": [call]}))) as raw:
         (answer,) = await ask(raw.url)
     assert answer.tool_calls[0].name == "f" * 256
+
+
+@pytest.mark.parametrize("number", [-1, 2**54, float("nan"), float("inf")])
+@pytest.mark.parametrize("field", sorted(Usage.model_fields))
+def test_no_usage_holds_a_number_that_a_budget_cannot_add_up(field: str, number: float) -> None:
+    if number == 2**54 and field in ("dollars", "seconds"):
+        number = -0.5
+    with pytest.raises(ValidationError, match=field):
+        Usage(**{field: number})
 
 
 # a wrong address
