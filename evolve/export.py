@@ -4,6 +4,7 @@
 what was exported. A file gets its name when it is whole, except with `follow`, which writes as the run goes on.
 """
 
+import errno
 import gzip
 import os
 import signal
@@ -26,6 +27,8 @@ from evolve.traces.trace import Reader, Trace, TraceFault, plan_of, run_id
 from harness.journal import Event, Journal
 
 To = Literal["jsonl", "rows", "otlp", "mlflow"]
+#: Errors of a disk, a quota or a limit that leaves no room, or of one that breaks.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 FORMATS: tuple[To, ...] = ("jsonl", "rows", "otlp", "mlflow")
 
 
@@ -84,7 +87,7 @@ def export(
     _check(to, path, endpoint, content, follow, split)
     tally: Counter[str] = Counter()
     with Journal(run, readonly=True) as journal, _ctrl_c(follow) as stop:
-        plan = plan_of(journal)
+        plan, began = plan_of(journal)
         reader = Reader(journal)
         found = reader.following(stop) if follow else reader.news()
         if to == "mlflow":
@@ -94,7 +97,7 @@ def export(
         else:
             where = "standard output" if path is None else str(path)
             with _written(path, live=follow) as file:
-                for text in _texts(to, plan, found, tally, content, split):
+                for text in _texts(to, plan, began, found, tally, content, split):
                     file.write(text + "\n")
                     if follow:
                         file.flush()
@@ -135,13 +138,13 @@ def _check(
 
 
 def _texts(
-    to: str, plan: dict[str, Any], found: Iterable[Trace | Event], tally: Counter[str], content: bool,
-    split: str | None,
+    to: str, plan: dict[str, Any], began: float | None, found: Iterable[Trace | Event], tally: Counter[str],
+    content: bool, split: str | None,
 ) -> Iterator[str]:  # fmt: skip
     """The lines of a file, counted in `tally`."""
     told, run = resource(plan), run_id(plan)
     if to == "jsonl":
-        yield lines.header(plan)
+        yield lines.header(plan, began)
     for one in found:
         if isinstance(one, Event):
             if to == "jsonl" and one.kind != "plan":
@@ -228,7 +231,23 @@ def _ctrl_c(follow: bool) -> Iterator[threading.Event]:
 
 @contextmanager
 def _written(path: Path | None, *, live: bool) -> Iterator[IO[str]]:
-    """The file to write: it gets its name when it is whole, unless somebody reads along."""
+    """The file to write: it gets its name when it is whole, unless somebody reads along. Raises TraceFault, OSError."""
+    try:
+        with _opened(path, live) as file:
+            yield file
+            file.flush()
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        rest = "What was there is as it was" if path is not None and not live else "What is written there is cut off"
+        raise TraceFault(
+            f"{'standard output' if path is None else path}: cannot be written to its end ({error.strerror}). {rest}. "
+            "Cure: make room, or write to another disk, or compress (--out NAME.gz)"
+        ) from error
+
+
+@contextmanager
+def _opened(path: Path | None, live: bool) -> Iterator[IO[str]]:
     if path is None:
         yield sys.stdout
         return

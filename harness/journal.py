@@ -59,17 +59,20 @@ class Journal:
                 self.close()
                 raise
 
-    def append(self, kind: str, body: dict[str, Any], key: str = "") -> int:
-        """Add one event and return its number; when this returns the event survives a kill."""
-        with self._writing():
-            return self._insert(kind, self._texts.fold(body), key)
+    def append(self, kind: str, body: dict[str, Any], key: str = "", *, at: float | None = None) -> int:
+        """Add one event and return its number; when this returns the event survives a kill.
 
-    def step(self, key: str, attempt: int, turn: Turn) -> int:
+        `at`: Unix seconds of something that happened elsewhere; None is now. Events are in order of writing, always.
+        """
+        with self._writing():
+            return self._insert(kind, self._texts.fold(body), key, at)
+
+    def step(self, key: str, attempt: int, turn: Turn, *, at: float | None = None) -> int:
         """Add a `step` event: the next turn of this try at episode `key`. What was said before costs nothing again."""
         with self._writing():
-            return self._insert("step", {"attempt": attempt, "turn": self._texts.fold_turn(key, turn)}, key)
+            return self._insert("step", {"attempt": attempt, "turn": self._texts.fold_turn(key, turn)}, key, at)
 
-    def finish(self, trajectory: Trajectory, attempt: int) -> int:
+    def finish(self, trajectory: Trajectory, attempt: int, *, at: float | None = None) -> int:
         """Add an `episode` event: the end of an episode whose turns were written as `step` events of this attempt.
 
         The trajectory may leave its turns out: they are then read.
@@ -80,7 +83,7 @@ class Journal:
             trajectory = trajectory.model_copy(update={"turns": turns})
         row, items = Finished.of(trajectory, self._earlier(trajectory, attempt)).text(), recalled(trajectory)
         with self._writing():
-            seq = self._insert("episode", self._texts.fold(body), trajectory.id)
+            seq = self._insert("episode", self._texts.fold(body), trajectory.id, at)
             kept = as_json(items).decode() if items else None
             self._db.execute("INSERT INTO finished VALUES (?, ?, ?)", (seq, row, kept))
         self._texts.ended(trajectory.id)
@@ -229,10 +232,9 @@ class Journal:
     def _writing(self) -> Writing:
         return self._data.writing(self._texts.forget)
 
-    def _insert(self, kind: str, folded: dict[str, Any], key: str) -> int:
-        row = self._db.execute(
-            "INSERT INTO events (at, kind, key, body) VALUES (?, ?, ?, ?)", (time.time(), kind, key, as_json(folded).decode())
-        )
+    def _insert(self, kind: str, folded: dict[str, Any], key: str, at: float | None) -> int:
+        values = (time.time() if at is None else at, kind, key, as_json(folded).decode())
+        row = self._db.execute("INSERT INTO events (at, kind, key, body) VALUES (?, ?, ?, ?)", values)
         seq = int(row.lastrowid or 0)
         self._index(seq, kind, folded)
         return seq

@@ -14,14 +14,17 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from evolve.traces.checked import check_plan, check_trajectory, first_of
 from evolve.traces.imported import Imported
-from evolve.traces.lines import broken, first_of, numbered, parsed
+from evolve.traces.lines import broken, numbered, parsed
 from evolve.traces.trace import TraceFault
 from harness.model import Message, ToolCall, Usage
 from harness.trajectory import Call, Trajectory, Turn
 
 _CHATS = ("chat", "text_completion", "generate_content")
 _ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "model": "assistant"}
+#: What reading a span of a stranger may raise.
+_WRONG = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ def load(path: Path, run: Imported) -> int:
         try:
             for span, resource in _read(told):
                 traces.setdefault(span.trace, _Foreign(resource)).spans.append(span)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except _WRONG as error:
             raise broken(path, number, f"no spans in OTLP/JSON ({type(error).__name__}: {error})") from error
     mine = [trace for trace in traces.values() if any(span.operation for span in trace.spans)]
     if not mine:
@@ -72,12 +75,8 @@ def load(path: Path, run: Imported) -> int:
     for trace in mine:
         try:
             trajectory, without = _trajectory(trace)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            why = first_of(error) if isinstance(error, ValidationError) else f"{type(error).__name__}: {error}"
-            raise TraceFault(
-                f"{path}: trace {trace.spans[0].trace} makes no trajectory ({why}). Nothing was imported. "
-                "Cure: mend that trace, or leave it out"
-            ) from error
+        except _WRONG as error:
+            raise _unusable(path, trace, "makes no trajectory", error) from error
         silent += without
         made.append(trajectory)
     if silent and not any(trajectory.all_calls for trajectory in made):
@@ -85,10 +84,28 @@ def load(path: Path, run: Imported) -> int:
             f"{path}: {silent} model calls, and none with its messages. Cure: record content (instar export --content; "
             "others: OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT)"
         )
-    run.event("plan", _plan(mine[0], made))
+    try:
+        plan = _plan(mine[0], made)
+        reach = check_plan(plan)
+    except _WRONG as error:
+        raise _unusable(path, mine[0], "tells no run", error) from error
+    for trace, trajectory in zip(mine, made, strict=True):
+        try:
+            check_trajectory(trajectory, reach)
+        except ValueError as error:
+            raise _unusable(path, trace, "makes no trajectory", error) from error
+    run.event("plan", plan, at=min(trajectory.started for trajectory in made))
     for trajectory in made:
         run.put(trajectory)
     return silent
+
+
+def _unusable(path: Path, trace: _Foreign, what: str, error: Exception) -> TraceFault:
+    why = first_of(error) if isinstance(error, ValidationError) else f"{type(error).__name__}: {error}"
+    return TraceFault(
+        f"{path}: trace {trace.spans[0].trace} {what} ({why}). Nothing was imported. "
+        "Cure: mend that trace, or leave it out"
+    )
 
 
 def _documents(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -96,12 +113,14 @@ def _documents(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     lines = numbered(path)
     number, text = next(lines, (1, ""))
     try:
-        told = json.loads(text)
+        whole = isinstance(json.loads(text), dict)
+    except RecursionError as error:
+        raise broken(path, number, f"not JSON that can be read ({error})") from error
     except ValueError:  # then it is one document, or broken
         yield number, parsed(path, number, text + "".join(more for _, more in lines))
         return
-    if isinstance(told, dict):
-        yield number, told
+    if whole:
+        yield number, parsed(path, number, text)
     for number, text in lines:
         yield number, parsed(path, number, text)
 
@@ -272,7 +291,7 @@ def _loaded(value: Any) -> Any:
         return value
     try:
         return json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return value
 
 
@@ -308,5 +327,6 @@ def _plan(trace: _Foreign, made: list[Trajectory]) -> dict[str, Any]:
         "name": told.get("name", made[0].harness), "env": told.get("env", service), "world": "", "benchmark": facts,
         "tasks": {}, "model": told.get("model", made[0].model), "seed": int(told.get("seed", 0)),
         "split": told.get("split", made[0].split), "recipe": told.get("recipe"), "settings": {}, "proposer": None,
-        "options": {}, "budget": None, "instar": str(trace.resource.get("service.version", "")), "imported": "otlp",
+        "options": {}, "files": {}, "memory": None, "episodes": 1, "budget": None,
+        "instar": str(trace.resource.get("service.version", "")), "imported": "otlp",
     }  # fmt: skip

@@ -36,10 +36,10 @@ class Trace:
     turned: tuple[float, ...]
 
 
-def plan_of(journal: Journal) -> dict[str, Any]:
-    """What the run is, as it wrote it down; empty where it never did (a journal that was written from Python)."""
+def plan_of(journal: Journal) -> tuple[dict[str, Any], float | None]:
+    """What the run is, as it wrote it down, and when; empty where it never did (a journal written from Python)."""
     event = journal.last("plan")
-    return {} if event is None else event.body
+    return ({}, None) if event is None else (event.body, event.at)
 
 
 def run_id(plan: dict[str, Any]) -> str:

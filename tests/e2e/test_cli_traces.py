@@ -72,19 +72,39 @@ def test_spans_in_a_file_come_back_as_a_run(place: Path) -> None:
 
 
 def test_faults_are_one_line_with_their_cure_and_leave_nothing(place: Path) -> None:
-    (place / "bad.jsonl").write_text('{"instar": "trajectories", "format": 1, "plan": {}}\n{"trajectory": {}}\n')
+    ok(place, "export", "runs/one", "--to", "jsonl", "--out", "good.jsonl")
+    first = (place / "good.jsonl").read_text().splitlines()[0]
+    (place / "bad.jsonl").write_text(first + '\n{"trajectory": {}}\n')
+    (place / "deep.jsonl").write_text("[" * 1_000_000)
     for words, said in (
         (("export", "runs/none", "--to", "jsonl"), "no run here"),
         (("export", "runs/one", "--to", "csv"), "one of jsonl, rows, otlp, mlflow"),
         (("export", "runs/one", "--to", "rows", "--endpoint", "http://127.0.0.1:1"), "--out FILE"),
         (("export", "runs/one", "--to", "jsonl", "--json"), "--out FILE"),
         (("import", "bad.jsonl", "--out", "runs/bad"), "bad.jsonl, line 2: no trajectory"),
+        (("import", "deep.jsonl", "--out", "runs/bad"), "deep.jsonl, line 1: not JSON that can be read"),
         (("import", "missing.jsonl", "--out", "runs/bad"), "missing.jsonl"),
         (("import", "bad.jsonl", "--out", "runs/one"), "is there already"),
     ):
         assert said in failed(place, *words)
     assert not (place / "runs/bad").exists()
     assert not [path.name for path in (place / "runs").iterdir() if path.name.startswith(".")]
+
+
+@pytest.mark.parametrize("name", ["small.jsonl", "small.jsonl.gz", ""])
+def test_an_export_that_finds_no_room_says_where_and_what_helps(place: Path, name: str) -> None:
+    """The disk that is full is the kernel's own; a file is written beside its name first."""
+    before = {path.name for path in place.iterdir()}
+    if name:
+        (place / f".{name}.part").symlink_to("/dev/full")
+    where = f"--out {name}" if name else "> /dev/full"
+    command = f"{INSTAR} export runs/one --to jsonl {where}"
+    done = subprocess.run(command, shell=True, cwd=place, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: {name or 'standard output'}: cannot be written to its end (No space left")
+    assert done.stderr.count("\n") == 1
+    assert "Cure: make room" in done.stderr
+    assert {path.name for path in place.iterdir()} == before
 
 
 def test_wrong_usage_is_status_2(place: Path) -> None:
