@@ -8,7 +8,6 @@ ends the episode as a gap, never as a score. What its `clock` counts tells a tim
 import asyncio
 import random
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
@@ -90,7 +89,7 @@ class Episode:
         self._dollars = 0.0
         self._telling = False
         self._digests = Digests()
-        self._equal: Counter[str] = Counter()
+        self._equal: dict[str, int] = {}
         self._streams: dict[str, random.Random] = {}
         self.clock = Clock(limits.seconds, limits.wall)
         self.had_choices = False
@@ -160,12 +159,14 @@ class Episode:
         self._asked += 1
         digest = f"{model.name}:{self._digests.of(request)}"
         if not getattr(model, "deterministic", False):  # an equal request may get another answer, so that one is asked
-            self._equal[digest] += 1
+            self._equal[digest] = self._equal.get(digest, 0) + 1
             digest = f"{digest}#{self._equal[digest]}"
         known = self._lookup(digest, len(self.turns), len(self._calls))
         faults: list[str] = []
-        completion = known or await self._complete(model, request, faults)
+        completion, seconds = (known, 0.0) if known is not None else await self._complete(model, request, faults)
         used = completion.usage
+        if seconds and not used.seconds:
+            used = Usage(**{**vars(used), "seconds": seconds})
         self._tokens += used.prompt_tokens + used.output_tokens
         self._dollars += self._price(model, used)
         self._calls.append(
@@ -252,8 +253,8 @@ class Episode:
         finally:
             self._worlds.release()
 
-    async def _complete(self, model: Model, request: Request, faults: list[str]) -> Completion:
-        """Ask until there is an answer; `faults` gets the kinds of the tries that failed."""
+    async def _complete(self, model: Model, request: Request, faults: list[str]) -> tuple[Completion, float]:
+        """Ask until there is an answer; it, and how long it took. `faults` gets the kinds of the tries that failed."""
         throttle, tries = self._throttles.of(model), 0
         while True:
             if not throttle.enter():
@@ -278,10 +279,7 @@ class Episode:
                 raise
             else:
                 throttle.succeed(began, len(faults))
-                if not completion.usage.seconds:
-                    usage = completion.usage.model_copy(update={"seconds": time.monotonic() - began})
-                    completion = completion.model_copy(update={"usage": usage})
-                return completion
+                return completion, time.monotonic() - began
             finally:
                 throttle.leave()
             if pause:

@@ -10,6 +10,7 @@ particular world.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from envs import Observation
 from harness.trajectory import Turn
@@ -39,7 +40,7 @@ def describe(wording: str, goal: str, turns: Sequence[Turn], observation: Observ
     """The situation after `turns`, showing at most `history` past moves."""
     if wording == "slots":
         return _slots(goal, turns, observation, history)
-    done = [turn.action for turn in turns if not turn.invalid][-history:] if history else []
+    done = [*islice((turn.action for turn in reversed(turns) if not turn.invalid), history)][::-1]
     text = f"Goal: {goal}\n" + (f"Done: {', '.join(done)}\n" if done else "") + f"Now: {_line(observation.text)}"
     return Situation(text, {choice: (choice,) for choice in observation.choices or ()})
 
