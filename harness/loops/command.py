@@ -12,8 +12,10 @@ from harness.model import ModelRefused
 from harness.proxy.rooms import room
 from harness.proxy.session import EpisodeSession
 from harness.proxy.wire_in import Defaults
+from harness.proxy.words import plain
 from harness.settings import HarnessError
 
+LAST = 300  # characters of a command's last words
 #: Versions of harnesses whose command has reached us at least once in this process.
 _reached: set[str] = set()
 
@@ -47,10 +49,15 @@ def _unfinished(agent: Agent, session: EpisodeSession, ran: Ran) -> Exception:
     if session.stumble is not None and not (session.answered and isinstance(session.stumble, ModelRefused)):
         return session.stumble  # a prompt that it could not shorten, or a model that takes nothing of it
     how = f"the command ended with status {ran.status} before the episode was over"
-    last = f": {' | '.join(ran.said.splitlines()[-3:])[-300:]}" if ran.status else ""
+    last = f": {_last_words(ran.said)}" if ran.status else ""
     if ran.status and agent.harness.version not in _reached:
         return HarnessError(
             f"{agent.harness.where}/harness.toml: [command] {agent.harness.settings.command.argv[0]}: {how}, and it "
             f"neither asked the model nor did anything{last}. Cure: give the command by hand and mend that"
         )
     return EpisodeLimit(how + last, "bug") if ran.status else EpisodeLimit(how)
+
+
+def _last_words(said: str) -> str:
+    """The end of what a command printed, on one line and without what would act on a terminal."""
+    return plain(" | ".join(" ".join(line.split()) for line in said.splitlines()[-3:]))[-LAST:]

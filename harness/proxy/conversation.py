@@ -18,9 +18,10 @@ from envs import Benchmark, Env, Task
 from harness.episode import Episode
 from harness.journal import Journal
 from harness.model import Completion, Message, Model, Request, Usage
-from harness.proxy.refusal import Refusal
+from harness.proxy.refusal import Refusal, bad
 from harness.proxy.session import Session
 from harness.proxy.wire_in import Defaults, fitting
+from harness.proxy.words import one_line
 from harness.settings import LimitSettings
 from harness.throttle import Throttles
 from harness.trajectory import Trajectory, Turn
@@ -42,7 +43,10 @@ class Allowance(Protocol):
 
 
 class Conversations:
-    """The episodes of a proxy, by key. `idle`: seconds without a call after which an episode ends."""
+    """The episodes of a proxy, by key. `idle`: seconds without a call after which an episode ends.
+
+    `say` is told one line of each episode that ends; it must not raise.
+    """
 
     def __init__(
         self, journal: Journal, model: Model, *, seed: int = 0, defaults: Defaults | None = None,
@@ -51,6 +55,7 @@ class Conversations:
         self.journal, self.model, self.seed, self.idle = journal, model, seed, idle
         self.defaults, self.allowance, self._say = defaults or Defaults(), allowance, say
         self.throttles = Throttles()
+        self._unopened = _Unopened(model, self.defaults)
         self._open: dict[str, Conversation] = {}
         self._next: Counter[str] = Counter()
         cut_off = set(journal.unfinished())
@@ -60,8 +65,13 @@ class Conversations:
             if event.key in cut_off:
                 self._open[name] = Conversation(self, name, int(number), event.at)
 
+    def look(self, key: str) -> Session:
+        """The episode that is open for `key`, or what a key is before anything was asked: nothing is kept of that."""
+        found = self._open.get(name_of(key))
+        return self._unopened if found is None or found.closing else found
+
     def find(self, key: str) -> "Conversation":
-        """The episode that `key` stands for now: the one that is open, or a new one."""
+        """The episode that `key` stands for now, to ask something: the one that is open, or a new one."""
         name = name_of(key)
         found = self._open.get(name)
         if found is None or found.closing:
@@ -92,7 +102,7 @@ class Conversations:
                 self._next[conversation.name] = conversation.number
         if trajectory is not None:
             score = "no score" if trajectory.score is None else f"score {trajectory.score:g}"
-            why = f" ({trajectory.reason})" if trajectory.reason else ""
+            why = f" ({one_line(trajectory.reason)})" if trajectory.reason else ""
             self._say(f"{trajectory.id}: {trajectory.status}, {score}{why}")
 
 
@@ -149,10 +159,12 @@ class Conversation(Session):
 
     async def finish(self, score: float | None, reason: str) -> dict[str, Any]:
         """End the episode as done."""
+        low, high = NO_WORLD.reward_range
+        if score is not None and not low <= score <= high:  # also of whole numbers that no float holds, and of NaN
+            raise bad(f"score must be a number from {low:g} to {high:g}, or null where there is none", "score")
         if self._began is None:
-            self._home.forget(self, None)
-            raise Refusal(404, "nothing was asked with this key since its last episode ended", code="no_episode")
-        return await self.end("done", reason, score)
+            raise _nothing_asked()
+        return await self.end("done", reason, None if score is None else float(score))
 
     async def end(
         self, status: Literal["done", "truncated"], reason: str, score: float | None = None
@@ -182,6 +194,16 @@ class Conversation(Session):
     def _record(self, turn: Turn) -> Turn:
         self._home.journal.step(self.key, 0, turn)
         return turn
+
+
+class _Unopened(Session):
+    """What a key stands for before its first call: it can be asked about, and there is nothing to end."""
+
+    def __init__(self, model: Model, defaults: Defaults) -> None:
+        self.model, self.defaults = model, defaults
+
+    async def finish(self, score: float | None, reason: str) -> dict[str, Any]:
+        raise _nothing_asked()
 
 
 class _Talk(Episode):
@@ -229,6 +251,10 @@ def new_to(messages: tuple[Message, ...]) -> str:
     """What the model had not been told when it last answered: all after its last message, without instructions."""
     last = max((place for place, said in enumerate(messages) if said.role == "assistant"), default=-1)
     return "\n\n".join(said.content for said in messages[last + 1 :] if said.role != "system")
+
+
+def _nothing_asked() -> Refusal:
+    return Refusal(404, "nothing was asked with this key since its last episode ended", code="no_episode")
 
 
 def _no_world() -> Env:

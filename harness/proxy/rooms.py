@@ -27,6 +27,8 @@ class Rooms:
             raise Refusal(401, "this key belongs to no episode that is being played", code="invalid_api_key")
         return self.open[key]
 
+    look = find
+
 
 @dataclass
 class _Shared:

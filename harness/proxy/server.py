@@ -10,7 +10,7 @@ import contextlib
 import hmac
 import json
 import logging
-import math
+import traceback
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakKeyDictionary
@@ -19,9 +19,11 @@ from harness.model import Completion
 from harness.proxy import wire_out
 from harness.proxy.calls import Calls, gone
 from harness.proxy.refusal import Refusal, bad, refusal_for
-from harness.proxy.responses import read_responses
+from harness.proxy.responses import Threads, read_responses
 from harness.proxy.session import Session
 from harness.proxy.wire_in import read_chat
+from harness.proxy.words import plain
+from harness.secrecy import mask
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -34,7 +36,12 @@ LOCAL = ("127.0.0.1", "localhost", "::1")
 
 
 class Sessions(Protocol):
-    """Finds the session of a key. Raises Refusal for a key that it does not know."""
+    """Finds the session of a key. Raises Refusal for a key that it does not know.
+
+    `look` is for a request that may come to nothing, and keeps nothing; `find` is for one that asks the model.
+    """
+
+    def look(self, key: str) -> Session: ...
 
     def find(self, key: str) -> Session: ...
 
@@ -125,7 +132,7 @@ class Proxy:
         except web.HTTPException as error:
             refusal = Refusal(error.status, f"{http.method} {http.path}: {error.reason}", code="unknown_url")
         except Exception as error:  # noqa: BLE001 - told, and where it is a mistake of ours it is logged
-            refusal = _refusal(error, http.path)
+            refusal = _refusal(error, http)
         return web.json_response(refusal.body, status=refusal.status, headers=refusal.headers)
 
     def _check_origin(self, http: "web.Request") -> None:
@@ -138,7 +145,8 @@ class Proxy:
             if told and host.lower() not in LOCAL:
                 raise Refusal(403, f"{name} {told!r} is not this machine: web pages may not ask", code="foreign_host")
 
-    def _session(self, http: "web.Request") -> Session:
+    def _key(self, http: "web.Request") -> str:
+        """The key of a client that may ask, without the proxy's token. Raises Refusal."""
         key = http.match_info.get("key", "")
         if not key:
             scheme, _, key = http.headers.get("Authorization", "").partition(" ")
@@ -152,14 +160,15 @@ class Proxy:
             key, _, token = key.rpartition(".")
             if not key or not hmac.compare_digest(token.encode(), self._token.encode()):
                 raise Refusal(401, "the key does not end in the proxy's token, after a dot", code="invalid_api_key")
-        return self.sessions.find(key)
+        return key
 
     def _calls_of(self, session: Session) -> Calls:
         return self._calls.setdefault(session, Calls())
 
     async def _chat(self, http: "web.Request") -> "web.StreamResponse":
-        session = self._session(http)
-        asked = read_chat(await _body(http), session.defaults)
+        key, body = self._key(http), await _body(http)
+        asked = read_chat(body, self.sessions.look(key).defaults)
+        session = self.sessions.find(key)  # only now: a request that is refused opens nothing
         calls = self._calls_of(session)
         call = calls.take(session, asked.request, http)
         name = session.model.name
@@ -174,9 +183,12 @@ class Proxy:
         return await self._stream(http, calls, call, pieces)
 
     async def _responses(self, http: "web.Request") -> "web.StreamResponse":
-        session, body = self._session(http), await _body(http)
+        key, body = self._key(http), await _body(http)
+        known = self.sessions.look(key)
+        threads = self._calls[known].threads if known in self._calls else Threads()
+        asked = read_responses(body, known.defaults, threads)
+        session = self.sessions.find(key)
         calls = self._calls_of(session)
-        asked = read_responses(body, session.defaults, calls.threads)
         call = calls.take(session, asked.request, http)
 
         def answer(done: Completion) -> dict[str, Any]:
@@ -244,7 +256,7 @@ class Proxy:
         try:
             return pieces(call.result())
         except Exception as error:  # noqa: BLE001 - told, and where it is a mistake of ours it is logged
-            return [f"event: error\ndata: {json.dumps(_event(_refusal(error, http.path)))}\n\n"]
+            return [f"event: error\ndata: {json.dumps(_event(_refusal(error, http)))}\n\n"]
 
     async def _models(self, http: "web.Request") -> "web.StreamResponse":
         from aiohttp import web
@@ -261,33 +273,36 @@ class Proxy:
         return web.json_response(wire_out.model(name))
 
     def _names(self, http: "web.Request") -> list[str]:
-        return self.names or [self._session(http).model.name]
+        if self.names and self._token is None:
+            return self.names
+        key = self._key(http)
+        return self.names or [self.sessions.look(key).model.name]
 
     async def _task(self, http: "web.Request") -> "web.StreamResponse":
         from aiohttp import web
 
-        return web.json_response(self._session(http).task())
+        return web.json_response(self.sessions.look(self._key(http)).task())
 
     async def _act(self, http: "web.Request") -> "web.StreamResponse":
         from aiohttp import web
 
-        session, body = self._session(http), await _body(http)
+        key, body = self._key(http), await _body(http)
         action = body.get("action")
         if not isinstance(action, str):
             raise bad('the body must be {"action": TEXT}; a call of a tool is its JSON as text', "action")
+        session = self.sessions.look(key)
         return web.json_response(await self._calls_of(session).do(session.act(action)))
 
     async def _finish(self, http: "web.Request") -> "web.StreamResponse":
         from aiohttp import web
 
-        session, body = self._session(http), await _body(http)
+        key, body = self._key(http), await _body(http)
         score, reason = body.get("score"), body.get("reason", "")
-        number = isinstance(score, (int, float)) and not isinstance(score, bool) and math.isfinite(score)
-        if not number and score is not None:
+        if score is not None and (not isinstance(score, (int, float)) or isinstance(score, bool)):
             raise bad("score must be a number, or null where there is none", "score")
         if not isinstance(reason, str):
             raise bad("reason must be a text", "reason")
-        score = None if score is None else float(score)
+        session = self.sessions.look(key)
         return web.json_response(await self._calls_of(session).do(session.finish(score, reason)))
 
 
@@ -300,8 +315,8 @@ def check_host(host: str, token: str | None) -> None:
         )
 
 
-def _refusal(error: Exception, path: str) -> Refusal:
-    """What a client is told of `error`; one that nobody expected is in the log."""
+def _refusal(error: Exception, http: "web.Request") -> Refusal:
+    """What a client is told of `error`; one that nobody expected is in the log, without the client's key."""
     from pydantic import ValidationError
 
     if known := refusal_for(error):
@@ -309,7 +324,10 @@ def _refusal(error: Exception, path: str) -> Refusal:
     if isinstance(error, ValidationError):  # what no check before it thought of
         told = error.errors(include_url=False, include_input=False)[0]
         return bad(f"the request cannot be held: {told['msg']}", ".".join(map(str, told["loc"])))
-    log.error("the proxy could not answer %s", path, exc_info=error)
+    route = http.match_info.route.resource
+    where = route.canonical if route is not None else "an unknown address"
+    trace = plain(mask("".join(traceback.format_exception(error))))
+    log.error("the proxy could not answer %s %s\n%s", http.method, where, trace)
     return Refusal(500, f"the proxy failed: {type(error).__name__}", kind="server_error")
 
 

@@ -35,7 +35,7 @@ class Session:
         raise Refusal(404, "this key has no world: its agent brings its own", code="no_world")
 
     async def finish(self, score: float | None, reason: str) -> dict[str, Any]:
-        """End the episode with a score of the client's."""
+        """End the episode with a score of the client's: any number, also one that no float holds."""
         raise Refusal(409, "the world scores this episode, and nobody else", code="scored_by_world")
 
 

@@ -6,7 +6,6 @@ hints to a cache.
 """
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,6 +13,7 @@ from typing import Any, Literal
 from harness.model import Message, Model, Request, ToolCall
 from harness.proxy.refusal import bad
 
+_MOST = 2**53  # what every reader of JSON holds
 Role = Literal["system", "user", "assistant", "tool"]
 #: Fields of a message that change no answer.
 _IDLE = {"annotations", "cache_control", "provider_specific_fields"}
@@ -85,11 +85,11 @@ def request_of(
     """A Request from the sampling fields of `rest`, which is used up; what is left of it goes into `extra`."""
     most = typed(rest, "max_tokens", int, defaults.max_tokens)
     most = typed(rest, "max_completion_tokens", int, most)
-    if most < 1:
-        raise bad(f"max_tokens is {most}, and must be at least 1", "max_tokens")
-    temperature = float(typed(rest, "temperature", (int, float), defaults.temperature))
-    if not (math.isfinite(temperature) and temperature >= 0):
-        raise bad(f"temperature is {temperature}, and must be 0 or more", "temperature")
+    if not 1 <= most <= _MOST:
+        raise bad("max_tokens must be at least 1, and a number that a server can hold", "max_tokens")
+    temperature = typed(rest, "temperature", (int, float), defaults.temperature)
+    if not 0 <= temperature <= _MOST:  # also of NaN, and of whole numbers that no float holds
+        raise bad("temperature must be a number that is 0 or more", "temperature")
     stop = typed(rest, "stop", (str, list), [])
     stops = (stop,) if isinstance(stop, str) else tuple(stop)
     if not all(isinstance(one, str) for one in stops):
@@ -101,7 +101,7 @@ def request_of(
         if not isinstance(tool["function"].get("name"), str):
             raise bad("a function needs a name", f"tools[{place}].function.name")
     return Request(
-        messages=messages, tools=tuple(tools), temperature=temperature, max_tokens=most, stop=stops,
+        messages=messages, tools=tuple(tools), temperature=float(temperature), max_tokens=most, stop=stops,
         seed=typed(rest, "seed", int, None), schema_=schema, extra=rest | extra,
     )  # fmt: skip
 

@@ -108,6 +108,17 @@ def test_a_crash_after_its_first_call_is_the_agents_own_and_scores_what_it_has(t
     assert len(trajectory.unfinished) == 1
 
 
+def test_the_last_words_of_a_command_cannot_act_on_a_terminal(tmp_path: Path) -> None:
+    words = r"raise SystemExit('\x1b]0;mine\x07 \x1b[2J \u202e lost\x85 my way')"
+    code = AGENT.replace("while", f"ask('x')\n{words}\nwhile")
+    [trajectory] = play(tmp_path, code, PYTHONIOENCODING="utf-8")
+    assert trajectory.reason.isprintable()
+    assert r"\x1b[2J" in trajectory.reason
+    with pytest.raises(HarnessError) as stopped:
+        play(tmp_path / "never", words)
+    assert str(stopped.value).isprintable()
+
+
 def test_an_end_before_the_worlds_end_is_scored_too(tmp_path: Path) -> None:
     [trajectory] = play(tmp_path, AGENT.replace("while", "ask('x')\nraise SystemExit\nwhile"))
     assert (trajectory.status, trajectory.score) == ("truncated", 0.0)

@@ -292,3 +292,30 @@ async def test_a_mistake_of_ours_in_a_stream_is_told_in_it(tmp_path: Path, caplo
     assert text.count("HTTP/1.1") == 0
     assert '"message": "the proxy failed: KeyError"' in text
     assert "a bug" in caplog.text
+
+
+async def test_the_list_of_models_needs_the_token_where_there_is_one(tmp_path: Path) -> None:
+    async with serving(tmp_path, lambda request: said("Hi"), token="0123456789abcdef") as (url, _):
+        for path in ("/v1/models", "/v1/models/scripted", "/s/sk-instar-x/v1/models", "/s/sk-instar-x.wrong/models"):
+            status, body = await post(f"{url}{path}", method="GET")
+            assert (status, body["error"]["code"]) == (401, "invalid_api_key")
+        status, body = await post(f"{url}/s/sk-instar-x.0123456789abcdef/v1/models", method="GET")
+        assert (status, body["data"][0]["id"]) == (200, "scripted")
+    async with serving(tmp_path / "open", lambda request: said("Hi")) as (url, _):
+        assert (await post(f"{url}/v1/models", method="GET"))[0] == 200
+
+
+async def test_the_log_of_a_mistake_of_ours_has_no_key_and_nothing_that_acts_on_a_terminal(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(request: Request) -> str:
+        raise RuntimeError(f"odd: {request.messages[-1].content}")
+
+    async with serving(tmp_path, fail) as (url, _):
+        body = {"messages": user("\x1b[2J")}
+        status, _ = await post(f"{url}/s/sk-proj-my-own-secret%1b/v1/chat/completions", body)
+    assert status == 500
+    assert "could not answer POST /s/{key}/v1/chat/completions" in caplog.text
+    assert "RuntimeError: odd: \\x1b[2J" in caplog.text
+    assert "my-own-secret" not in caplog.text
+    assert "\x1b" not in caplog.text

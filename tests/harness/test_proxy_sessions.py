@@ -1,18 +1,34 @@
 """A key names an episode: kept apart from all others, ended by its client, by silence or with the proxy; resumed."""
 
 import asyncio
+import json
 import re
 import shutil
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 from proxying import Scripted, client, held, post, said, serving, user, when, written
 
+from evolve.report import read_report
+from evolve.setup import facts
 from harness.journal import Journal
 from harness.model import Completion, Request
-from harness.proxy.conversation import Conversations, name_of
+from harness.proxy.conversation import NO_WORLD, Conversations, name_of
 from harness.proxy.refusal import Refusal
+
+#: What a report must know of a recording.
+PLAN: dict[str, Any] = {
+    "command": "proxy", "harness": "x", "name": "proxy", "env": "proxy", "model": "m", "split": "proxy", "seed": 0,
+    "benchmark": facts(NO_WORLD), "options": {}, "memory": None, "instar": "0",
+}  # fmt: skip
+
+
+async def send(url: str, text: str) -> tuple[int, Any]:
+    """Status and JSON of a body that need not be JSON."""
+    async with aiohttp.ClientSession() as http, http.post(url, data=text) as answer:
+        return answer.status, await answer.json()
 
 
 def echo(request: Request) -> Completion:
@@ -81,6 +97,73 @@ async def test_a_score_is_a_number_or_nothing(tmp_path: Path, score: Any) -> Non
         await openai_.chat.completions.create(model="m", messages=user("Hi"))
         status, body = await post(f"{url}/s/sk-instar-task/instar/finish", {"score": score})
     assert (status, body["error"]["param"]) == (400, "score")
+
+
+@pytest.mark.parametrize("score", ["7.5", "-0.1", "1e300", "9" * 4000, "-" + "9" * 4000, "NaN", "-Infinity"])
+async def test_a_score_outside_of_the_recordings_range_is_refused_and_the_report_can_be_made(
+    tmp_path: Path, score: str
+) -> None:
+    async with serving(tmp_path, echo) as (url, conversations), client(url) as openai_:
+        conversations.journal.append("plan", PLAN)
+        await openai_.chat.completions.create(model="m", messages=user("Hi"))
+        finish = f"{url}/s/sk-instar-task/instar/finish"
+        status, body = await send(finish, f'{{"score": {score}}}')
+        assert (status, body["error"]["param"]) == (400, "score")
+        assert "from 0 to 1" in body["error"]["message"]
+        assert (await send(finish, '{"score": 1}'))[0] == 200
+    assert read_report(tmp_path).evaluation.mean == 1.0
+
+
+@pytest.mark.parametrize("field", ["temperature", "max_tokens", "max_completion_tokens"])
+@pytest.mark.parametrize("number", ["9" * 4000, "-" + "9" * 4000])
+async def test_a_number_that_nothing_can_hold_is_the_clients_fault(tmp_path: Path, field: str, number: str) -> None:
+    text = json.dumps({"messages": user("Hi"), field: "?"}).replace('"?"', number)
+    async with serving(tmp_path, echo) as (url, _):
+        status, body = await send(f"{url}/s/sk-instar-task/v1/chat/completions", text)
+    assert (status, body["error"]["code"]) == (400, "invalid_value")
+    assert len(body["error"]["message"]) < 200
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("v1/chat/completions", "no json"),
+        ("v1/chat/completions", "[]"),
+        ("v1/chat/completions", '{"messages": 5}'),
+        ("v1/responses", "{"),
+        ("v1/responses", '{"input": 5}'),
+        ("v1/responses", '{"input": "x", "previous_response_id": "resp_1"}'),
+        ("instar/act", '{"action": "go"}'),
+        ("instar/act", "no json"),
+        ("instar/finish", '{"score": 1}'),
+        ("instar/finish", "no json"),
+    ],
+)
+async def test_nothing_is_kept_of_a_key_that_asked_nothing(tmp_path: Path, path: str, body: str) -> None:
+    async with serving(tmp_path, echo) as (url, conversations):
+        for number in range(3):
+            status, _ = await send(f"{url}/s/sk-instar-{number}/{path}", body)
+            assert status in (400, 404)
+            assert len(conversations._open) == len(conversations._next) == 0
+        assert (await post(f"{url}/s/sk-instar-0/v1/models", method="GET"))[0] == 200
+        assert (await post(f"{url}/s/sk-instar-0/instar/task", method="GET"))[0] == 404
+        assert len(conversations._open) == 0
+    with Journal(tmp_path, readonly=True) as journal:
+        assert list(journal.events()) == []
+
+
+async def test_what_a_client_said_is_told_on_one_line_without_what_acts_on_a_terminal(tmp_path: Path) -> None:
+    told: list[str] = []
+    async with serving(tmp_path, echo, say=told.append) as (url, _), client(url) as openai_:
+        await openai_.chat.completions.create(model="m", messages=user("Hi"))
+        reason = "\x1b[2J\nrun/agent/other/0: done, score 1\ud800\u202e" + "x" * 10_000
+        status, _ = await post(f"{url}/s/sk-instar-task/instar/finish", {"reason": reason})
+        assert status == 200
+    [line] = told
+    assert line.isprintable()
+    assert line.startswith("run/agent/task/0: done, no score (\\x1b[2J run/agent/other/0: done, score 1\\ud800")
+    assert len(line) < 400
+    assert written(tmp_path)[0].reason == reason
 
 
 async def test_an_episode_ends_when_nothing_is_asked_any_more(tmp_path: Path) -> None:
