@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from evolve.cli_look import FORMAT, Json, stop
+from evolve.cli_look import Json, stop
 
 if TYPE_CHECKING:
     from evolve.budget import Budget
@@ -53,6 +53,7 @@ def proxy(
 
     from evolve.budget import Budget
     from evolve.setup import Setup
+    from evolve.teller import Teller
     from harness.folder import Harness
     from harness.proxy.conversation import NO_WORLD
     from harness.proxy.server import check_host
@@ -68,7 +69,11 @@ def proxy(
     answering = setup.connect()  # a wrong name or a missing file is an error before anything is written
     plan = setup.plan("proxy", NO_WORLD, (), split="proxy", budget=budget)
     where = {"host": host, "port": port, "token": token}
-    asyncio.run(_serve(setup, plan, answering, limit, out, where, idle, max_tokens, _teller(json)))
+    tell = Teller(json=json)
+    try:
+        asyncio.run(_serve(setup, plan, answering, limit, out, where, idle, max_tokens, tell))
+    finally:
+        tell.close()
 
 
 async def _serve(
@@ -111,15 +116,6 @@ def _greeting(url: str, journal: "Journal", model: "Model") -> str:
         f"  curl {url}/s/sk-instar-NAME/instar/finish -d '{{\"score\": 1.0}}'      # ends it\n"
         "Ctrl-C stops and ends the open episodes."
     )
-
-
-def _teller(json: bool) -> "Callable[[dict[str, Any], str], None]":
-    def tell(data: dict[str, Any], text: str) -> None:
-        from json import dumps
-
-        typer.echo(dumps({"format": FORMAT, **data}) if json else text)
-
-    return tell
 
 
 def _claim(journal: "Journal", plan: dict[str, Any]) -> None:

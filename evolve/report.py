@@ -160,7 +160,7 @@ def read_report(folder: str | os.PathLike[str]) -> ReportData:
             model=next(models, str(plan["model"])),
             started=planned.at,
             ended=_ended(journal),
-            finished=(outcome is not None) if evolving else evaluated is not None,
+            finished=(outcome is not None) if evolving else evaluated is not None or _recorded(plan, episodes),
             outcome=outcome,
             evaluation=evaluation,
             rates=PassRates.model_validate(told["rates"]) if told.get("rates") else None,
@@ -215,6 +215,11 @@ def _facts(plan: Mapping[str, Any]) -> Facts:
     except EnvError:  # a later version may not know the options of an earlier one; the report then says "not recorded"
         return Facts(env)
     return Facts(made.name, made.evaluator, made.licence, made.description, made.reward_range, made.success_at)
+
+
+def _recorded(plan: Mapping[str, Any], episodes: Episodes) -> bool:
+    """Whether this is a recording of foreign agents with no episode open: it was to be no more than what it is."""
+    return plan.get("command") == "proxy" and bool(episodes.rows) and not episodes.unfinished
 
 
 def _seen_range(episodes: Episodes) -> tuple[float, float] | None:

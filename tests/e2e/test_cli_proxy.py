@@ -6,6 +6,7 @@ import signal
 import subprocess
 import threading
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -46,20 +47,24 @@ def place(tmp_path: Path) -> Path:
 
 
 @contextmanager
-def proxy(place: Path, *words: str, **env: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def proxy(place: Path, *words: str, json_: bool = True, **env: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """(url, process) of a proxy in `place`; killed at the end, if it has not ended."""
+    words = (*words, "--json") if json_ else words
     process = subprocess.Popen(
-        [str(INSTAR), "proxy", "--out", "run", "--json", *MODEL, *words], cwd=place, env={**os.environ, **env},
+        [str(INSTAR), "proxy", "--out", "run", *MODEL, *words], cwd=place, env={**os.environ, **env},
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line, process.communicate()[1]
-        yield json.loads(line)["url"], process
+        yield json.loads(line)["url"] if json_ else line.split(" answers at ")[1].split(";")[0], process
     finally:
         process.kill()
-        process.communicate()
+        process.wait()
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
 
 
 def ask(url: str, key: str, *words: str, **rest: Any) -> str:
@@ -186,3 +191,70 @@ def test_the_money_of_an_unpriced_model_cannot_be_limited(place: Path) -> None:
         place, "proxy", "--model", "openai/x", "--api-base", "http://127.0.0.1:9/v1", "--budget", "1usd", "--out", "new"
     )
     assert "price_in" in line
+
+
+def finish(url: str, key: str, **told: Any) -> int:
+    """Status of the end of an episode."""
+    where = f"{url.removesuffix('/v1')}/s/{key}/instar/finish"
+    with urllib.request.urlopen(urllib.request.Request(where, json.dumps(told).encode())) as answer:
+        return int(answer.status)
+
+
+def test_output_that_nobody_reads_any_more_costs_one_notice_and_no_recording(place: Path) -> None:
+    with proxy(place, "--idle", "0.2") as (url, process):
+        assert process.stdout is not None
+        process.stdout.close()
+        assert ask(url, "sk-instar-idle", "x") == "1"
+        end = time.monotonic() + 30
+        while not written(place) and time.monotonic() < end:
+            time.sleep(0.01)
+        assert ask(url, "sk-instar-b", "x") == "1"
+        assert finish(url, "sk-instar-b", score=1, reason="\ud800") == 200
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+        assert process.stderr is not None
+        err = process.stderr.read()
+    assert err.count("nothing more is printed (Broken pipe); the recording goes on") == 1
+    assert "Traceback" not in err
+    assert [(t.task, t.score) for t in written(place)] == [("idle", None), ("b", 1.0)]
+
+
+def test_output_that_takes_nothing_more_holds_nothing_up(place: Path) -> None:
+    """As of a terminal that was stopped with Ctrl-S: the pipe is full, and nobody reads it."""
+    reason = "x" * 250
+    with proxy(place) as (url, process):
+        for number in range(250):  # more than the 64 KiB that a pipe holds
+            assert ask(url, f"sk-instar-{number}", "x") == "1"
+            assert finish(url, f"sk-instar-{number}", score=1, reason=reason) == 200
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+    assert len(written(place)) == 250
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_what_a_client_says_is_printed_as_text_whatever_it_is(place: Path, encoding: str) -> None:
+    with proxy(place, json_=False, PYTHONIOENCODING=encoding) as (url, process):
+        assert ask(url, "sk-instar-a", "x") == "1"
+        assert finish(url, "sk-instar-a", score=1, reason="\ud800\x1b[2J\n\u00e9") == 200
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    assert "Traceback" not in err
+    assert "\x1b" not in out
+    told = {"utf-8": "\u00e9", "ascii": "\\xe9"}[encoding]
+    assert out.splitlines()[-1] == f"run/agent/a/0: done, score 1 (\\ud800\\x1b[2J {told})"
+
+
+def test_the_report_of_a_recording_is_unfinished_only_while_an_episode_is_open(place: Path) -> None:
+    with proxy(place) as (url, process):
+        for key in ("sk-instar-a", "sk-instar-b"):
+            ask(url, key, "x")
+            finish(url, key, score=0.5)
+        assert "Mean score 0.500" in ok(place, "report", "run")
+        ask(url, "sk-instar-c", "x")
+        assert "nfinished" in ok(place, "report", "run")
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+    told = ok(place, "report", "run")
+    assert "nfinished" not in told + (place / "run" / "report.html").read_text()
+    assert "The agent scored 0.500" in told
+    assert "missing" in told
