@@ -68,12 +68,13 @@ def replay(
     if harness is None:
         harness = Harness.from_files(plan["files"])
     changed = model is not None
+    episodes = int(plan.get("episodes", 1))
     setup = Setup(
         harness if isinstance(harness, Harness) else Harness.load(harness),
         env if env is not None else plan["env"],
         model if model is not None else plan["model"],
         options if changed or options is not None else _options(plan),
-        plan["seed"], concurrency, plan["memory"], isolate,
+        plan["seed"], concurrency, plan.get("memory"), isolate,
     )  # fmt: skip
     limit = Budget.parse(budget or "")
     setup.check_price(limit.dollars)
@@ -85,7 +86,7 @@ def replay(
         )
     answering = setup.connect()
     plan_ = setup.plan(
-        "run", benchmark, chosen, split=plan["split"], n=len(chosen), episodes=plan["episodes"], budget=budget,
+        "run", benchmark, chosen, split=plan["split"], n=len(chosen), episodes=episodes, budget=budget,
         replays={"source": digest({k: v for k, v in plan.items() if k != "memory"}), "from_step": from_step},
     )  # fmt: skip
 
@@ -96,7 +97,7 @@ def replay(
                 benchmark, journal, seed=setup.seed, concurrency=concurrency, calls=calls, worlds=worlds, watch=watch,
                 tape=lambda key: Tape(old.trajectory(key), from_step),
             )  # fmt: skip
-            jobs = [Job(agent, t, n) for n in range(plan["episodes"]) for t in chosen if (t.id, n) in played]
+            jobs = [Job(agent, t, n) for n in range(episodes) for t in chosen if (t.id, n) in played]
             say(f"{len(jobs)} episodes of {source} again; journal: {journal.folder}")
             tally = _Differences(benchmark, limit, journal, old, from_step)
             try:
@@ -104,7 +105,7 @@ def replay(
             finally:
                 if store is not None:
                     store.close()
-            evaluation = tally.evaluation(journal, plan["episodes"], len(jobs), None, MAX_MISSING)
+            evaluation = tally.evaluation(journal, episodes, len(jobs), None, MAX_MISSING)
             return tally.found(source, evaluation)
 
     return in_folder(setup, plan_, out, [answering] if setup.owns_model else [], go, benchmark)
