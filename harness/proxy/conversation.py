@@ -233,7 +233,7 @@ class _Talk(Episode):
             self._asked += 1
             digest, _, number = call.digest.rpartition("#")
             if digest and number.isdecimal():
-                self._equal[digest] = max(self._equal[digest], int(number))
+                self._equal[digest] = max(self._equal.get(digest, 0), int(number))
 
 
 def name_of(key: str) -> str:
