@@ -50,7 +50,10 @@ class Database:
 
     def __init__(self, folder: Path, *, readonly: bool) -> None:
         self.folder, self.path = folder, folder / FILE
+        self.undone: Callable[[], None] = lambda: None  # called when a transaction is rolled back
         self._lock: int | None = None
+        self._gathers = False  # whether a transaction is open that waits for more
+        self._lost: JournalError | None = None  # why one could not be ended
         if readonly:
             if not self.path.is_file():
                 raise JournalError(
@@ -80,9 +83,45 @@ class Database:
         """A context in which SQLite's errors become a JournalError."""
         return Faults(self.path)
 
-    def writing(self, undone: Callable[[], None]) -> "Writing":
-        """A context that is one transaction: all of it, or nothing and `undone` is called."""
-        return Writing(self.path, self.connection, undone)
+    def writing(self) -> "Writing":
+        """A context that is one transaction: all of it, or nothing."""
+        return Writing(self)
+
+    def gathering(self) -> "Gathering":
+        """A context in which to write a part of a transaction; `settle` ends it."""
+        return Gathering(self)
+
+    def begin(self) -> None:
+        """Begin to gather, if nobody has. Raises JournalError when what was gathered before is lost."""
+        if self._lost is not None:
+            raise self._lost
+        if not self._gathers:
+            with self.faults():
+                self.connection.execute("BEGIN IMMEDIATE")
+            self._gathers = True
+
+    def settle(self) -> None:
+        """Commit what was gathered. Raises JournalError when that is lost, and again for all that would follow it."""
+        if self._lost is not None:
+            raise self._lost
+        if self._gathers:
+            self._gathers = False
+            try:
+                self.connection.execute("COMMIT")
+            except sqlite3.Error as error:
+                raise self.lose(self.faults().told(error)) from error
+
+    def lose(self, why: JournalError) -> JournalError:
+        """Undo what was gathered, for good: what would follow it must not be written either."""
+        self._gathers, self._lost = False, why
+        self.undo()
+        return why
+
+    def undo(self) -> None:
+        """Roll back."""
+        self.undone()
+        if self.connection.in_transaction:
+            self.connection.execute("ROLLBACK")
 
     def upgrade(self) -> None:
         """Make the tables of this format in a database of an older one; in a transaction of the caller's."""
@@ -90,12 +129,16 @@ class Database:
         self.connection.execute("UPDATE meta SET value = ? WHERE key = 'format'", (str(FORMAT),))
 
     def close(self) -> None:
-        """Close the database and release the folder; idempotent."""
-        if hasattr(self, "connection"):
-            self.connection.close()
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        """Close the database and release the folder; idempotent. Raises JournalError when what was gathered is lost."""
+        try:
+            if self._gathers:
+                self.settle()
+        finally:
+            if hasattr(self, "connection"):
+                self.connection.close()
+            if self._lock is not None:
+                os.close(self._lock)
+                self._lock = None
 
     def _take_lock(self) -> None:
         self._lock = os.open(self.folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
@@ -177,11 +220,12 @@ class Faults:
 class Writing(Faults):
     """One transaction: all of it, or nothing."""
 
-    def __init__(self, path: Path, db: sqlite3.Connection, undone: Callable[[], None]) -> None:
-        super().__init__(path)
-        self._db, self._undone = db, undone
+    def __init__(self, data: Database) -> None:
+        super().__init__(data.path)
+        self._data, self._db = data, data.connection
 
     def __enter__(self) -> None:
+        self._data.settle()
         try:
             self._db.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
@@ -194,16 +238,30 @@ class Writing(Faults):
             try:
                 self._db.execute("COMMIT")
             except sqlite3.Error as failed:
-                self._undo()
+                self._data.undo()
                 raise self.told(failed) from failed
             return
-        self._undo()
+        self._data.undo()
         super().__exit__(kind, error, trace)
 
-    def _undo(self) -> None:
-        self._undone()
-        if self._db.in_transaction:
-            self._db.execute("ROLLBACK")
+
+class Gathering(Faults):
+    """A part of a transaction: a part that cannot be written takes what was gathered before with it."""
+
+    def __init__(self, data: Database) -> None:
+        super().__init__(data.path)
+        self._data = data
+
+    def __enter__(self) -> None:
+        self._data.begin()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, sqlite3.Error):
+            raise self._data.lose(self.told(error)) from error
+        if error is not None and not isinstance(error, Exception):  # Ctrl-C, anywhere
+            self._data.lose(JournalError(f"{self.path}: interrupted while it was written"))
 
 
 def _create(db: sqlite3.Connection, *schemas: str) -> None:

@@ -1,7 +1,7 @@
 """One episode being played: all that a loop may see and do, with its cost and its luck accounted for.
 
 A loop reads `observation`, asks the model with `ask`, recalls with `recall` and acts with `act`, until `over`. Each
-turn is in the journal before the next one starts. A model's fault is retried here, call by call; what stays broken
+turn is in the journal before the next action. A model's fault is retried here, call by call; what stays broken
 ends the episode as a gap, never as a score. What its `clock` counts tells a time-out from an agent that is slow.
 """
 

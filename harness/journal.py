@@ -1,12 +1,15 @@
 """One append-only journal per run: the only precious thing a run leaves behind.
 
 Every event is durable when `append` returns (`harness/database.py` says against what), nothing is ever changed or
-deleted (the database refuses it), and resume, caches, reports and exports only read.
+deleted (the database refuses it), and resume, caches, reports and exports only read. Of an event that is wanted `soon`
+it holds when the event loop comes round: what many episodes write at one moment is one transaction.
 
 An event costs the same whether it is the first or the millionth, in time and in memory. Readers never hold the journal
 up and it never holds them up: they read a page at a time what had been committed when the reading began.
 """
 
+import asyncio
+import contextlib
 import hashlib
 import json
 import os
@@ -21,7 +24,7 @@ from typing import Any, Self
 
 from harness.database import FILE as FILE
 from harness.database import FORMAT as FORMAT
-from harness.database import Database, Writing
+from harness.database import Database, Gathering
 from harness.database import JournalError as JournalError
 from harness.finished import Finished, recalled
 from harness.texts import TextMissing, Texts, as_json
@@ -51,6 +54,8 @@ class Journal:
         self.path = self._data.path
         self._db = self._data.connection
         self._texts = Texts(self._db)
+        self._data.undone = self._texts.forget
+        self._settling: asyncio.AbstractEventLoop | None = None  # the one that will commit what was gathered
         self._derives = self._data.format == FORMAT or not readonly
         if self._data.format < FORMAT and not readonly:
             try:
@@ -59,17 +64,20 @@ class Journal:
                 self.close()
                 raise
 
-    def append(self, kind: str, body: dict[str, Any], key: str = "", *, at: float | None = None) -> int:
+    def append(
+        self, kind: str, body: dict[str, Any], key: str = "", *, at: float | None = None, soon: bool = False
+    ) -> int:
         """Add one event and return its number; when this returns the event survives a kill.
 
         `at`: Unix seconds of something that happened elsewhere; None is now. Events are in order of writing, always.
+        `soon`: survives one when the event loop comes round, together with what others write until then.
         """
-        with self._writing():
+        with self._soon() if soon else self._data.writing():
             return self._insert(kind, self._texts.fold(body), key, at)
 
-    def step(self, key: str, attempt: int, turn: Turn, *, at: float | None = None) -> int:
+    def step(self, key: str, attempt: int, turn: Turn, *, at: float | None = None, soon: bool = False) -> int:
         """Add a `step` event: the next turn of this try at episode `key`. What was said before costs nothing again."""
-        with self._writing():
+        with self._soon() if soon else self._data.writing():
             return self._insert("step", {"attempt": attempt, "turn": self._texts.fold_turn(key, turn)}, key, at)
 
     def finish(self, trajectory: Trajectory, attempt: int, *, at: float | None = None) -> int:
@@ -82,10 +90,11 @@ class Journal:
             turns = tuple(Turn.model_validate(turn) for turn in self._turns(trajectory.id, attempt))
             trajectory = trajectory.model_copy(update={"turns": turns})
         row, items = Finished.of(trajectory, self._earlier(trajectory, attempt)).text(), recalled(trajectory)
-        with self._writing():
+        kept = as_json(items).decode() if items else None
+        with self._data.gathering():
             seq = self._insert("episode", self._texts.fold(body), trajectory.id, at)
-            kept = as_json(items).decode() if items else None
             self._db.execute("INSERT INTO finished VALUES (?, ?, ?)", (seq, row, kept))
+        self._data.settle()
         self._texts.ended(trajectory.id)
         return seq
 
@@ -229,8 +238,18 @@ class Journal:
     ) -> None:
         self.close()
 
-    def _writing(self) -> Writing:
-        return self._data.writing(self._texts.forget)
+    def _soon(self) -> Gathering:
+        """Gather what is written, and commit it when the running event loop comes round."""
+        loop = asyncio.get_running_loop()
+        if self._settling is not loop:
+            self._settling = loop
+            loop.call_soon(self._settle)
+        return self._data.gathering()
+
+    def _settle(self) -> None:
+        self._settling = None
+        with contextlib.suppress(JournalError):  # whoever writes next, or closes the journal, is told
+            self._data.settle()
 
     def _insert(self, kind: str, folded: dict[str, Any], key: str, at: float | None) -> int:
         values = (time.time() if at is None else at, kind, key, as_json(folded).decode())
@@ -307,7 +326,7 @@ class Journal:
 
     def _upgrade(self) -> None:
         """Go on with a journal of format 1: what is there stays as it is, what comes is written as format 2."""
-        with self._writing():
+        with self._data.writing():
             self._data.upgrade()
             for kind in ("step", "lost", "episode"):
                 for seq, _, _, _, body in self._rows(kind):

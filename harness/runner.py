@@ -149,7 +149,7 @@ class Runner:
         """One try, written down turn by turn."""
         earlier = self._record.earlier(job.key) if attempt else Earlier()
         tape = self.tape(job.key) if self.tape is not None else None
-        self.journal.append("start", {"attempt": attempt}, job.key)
+        self.journal.append("start", {"attempt": attempt}, job.key, soon=True)
 
         def lookup(digest: str, turn: int, number: int) -> Completion | None:
             taped = tape.answer(digest, turn, number) if tape is not None else None
@@ -168,7 +168,7 @@ class Runner:
                 calls = tuple(tape.told(call, len(turns), number) for number, call in enumerate(calls))
             if calls != turn.calls:
                 turn = turn.model_copy(update={"calls": calls})
-            self.journal.step(job.key, attempt, turn)
+            self.journal.step(job.key, attempt, turn, soon=True)
             turns.append(turn)
             return turn
 
