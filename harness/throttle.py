@@ -3,7 +3,8 @@
 The limit doubles each round until rate limits say no. A few of these prove nothing: only the call itself waits. More
 of them hold everybody back as the provider asks, and what is in flight beside a refused call is what it bears. From
 then on calls start at a steady pace, and the limit grows as a cubic of time does (as TCP CUBIC): quickly to near where
-it was met, carefully about there, and ever faster beyond, where that limit is evidently no more.
+it was met, carefully about there, and ever faster beyond, where that limit is evidently no more. The more often it was
+met at one place, and the longer the provider holds us back for it, the more slowly is it tried again.
 
 Where nobody is answered for as long as an answer takes, and several calls in a row fail, the provider is down: single
 calls probe, ever less often, and the first answer lets all go on. What fails now and then among answers changes
@@ -21,13 +22,14 @@ from harness.model import ModelFault
 
 START = 16.0  # calls at once, before anything is known of a provider
 LEAST = 0.1  # of one that answers faster than it allows calls: the share of the time in which there is a call
-CUT = 0.7  # of the limit to which it may return quickly
+CUT = 0.7  # of the limit that is left, at least, and to which it may return quickly
+ALIKE = 0.15  # the share by which two limits may differ and still be the same one
 MEMORY = 64.0  # calls over which a share is measured
 TOLERATED = 0.1  # the share of rate limits that proves nothing
 STARVED = 0.75  # the share of second and later tries that fail where a call gets no place
 SHRINK = 0.9  # of the limit that is left then
 SLACK = 0.15  # of an answer's time by which starts may run late and catch up
-CAREFUL = (5.0, 30.0)  # seconds, at least and at most, until the limit is again where it was met
+CAREFUL = (5.0, 30.0)  # seconds, of a sure limit, until there are as many calls again as where it was met
 LATE = 60.0  # the same where it was not met by a refusal, but no call was answered in time
 ROW = 8  # failures in a row that are an outage, at least,
 EACH = 3  # of which a call counts so many: one that always fails is no outage
@@ -64,6 +66,7 @@ class Throttle:
         self._fell = self._probe = 0.0  # when it went down; when it may be asked again
         self._limited = self._starved = 0.0  # shares of late: of rate limits, of tries again that failed
         self._ceiling, self._met = math.inf, 0.0  # the limit that was met last, and when
+        self._sure = 0  # how often in a row it was met there
         self._round, self._rounds = 0.0, 0  # since when calls tell something new; rounds in vain since it was met
         self._until = self._next = 0.0  # nobody begins before the one; at this pace nobody does before the other
         self._regrows, self._careful = 0.0, CAREFUL[0]
@@ -120,12 +123,8 @@ class Throttle:
         if self._limited <= TOLERATED:
             return PAUSE if asked is None else asked
         if self._latest >= self._met:  # somebody was answered since: it is met anew
-            self._ceiling = self.limit if self.limit < math.inf else float(self.running)
-            self._met, self._round, self._rounds = now, 0.0, 0
-        if self.running > 1:
-            self.limit = min(self.limit, self.running - 1.0)
-        elif not self._rounds:
-            self.limit = max(LEAST, min(self.limit, 1.0) * CUT)
+            self._meet(now)
+        self.limit = max(LEAST, self._ceiling * CUT, min(self.limit, self.running - 1.0))
         new = began >= self._round
         self._rounds += new
         pause = min(PROBE, PAUSE * 2.0 ** min(self._rounds - 1, 20)) if asked is None else asked
@@ -133,7 +132,7 @@ class Throttle:
             self._until = max(self._until, now + pause)
         if new:
             self._round = max(now, self._until)
-        self._regrow(now, asked or 0.0)
+        self._regrow(now, min(max(1.0, 2.0 * self._usual) * 2.0**self._sure, max(10.0 * (asked or 0.0), CAREFUL[0])))
         return pause
 
     def fail(self, fault: ModelFault, tries: int) -> float:
@@ -153,7 +152,7 @@ class Throttle:
             self._starved += (1.0 - self._starved) / MEMORY
         if self._starved > STARVED and now >= self._regrows + self._usual:
             self._ceiling, self.limit = self.limit, max(1.0, self.limit * SHRINK)
-            self._regrow(now, 0.0)
+            self._regrow(now, CAREFUL[0])
         if asked is not None:
             return asked
         quick = min(PAUSE, max(0.01, self._usual / 5))  # where answers are quick, tries are
@@ -178,13 +177,19 @@ class Throttle:
         if START < self.limit < math.inf:
             self._ceiling = max(START, self.limit / 2) if late else self.limit
             self.limit = START
-        self._regrow(now, 0.0)
+        self._regrow(now, CAREFUL[0])
         self._careful = LATE if late else self._careful
 
-    def _regrow(self, now: float, lost: float) -> None:
-        """Grow again when all holds are over: slowly enough that of all time a tenth is `lost` so, at most."""
+    def _meet(self, now: float) -> None:
+        level = self.limit if self.limit < math.inf else float(self.running)
+        alike = abs(level / self._ceiling - 1.0) < ALIKE
+        self._sure = min(self._sure + 1, 20) if alike else 0
+        self._ceiling, self._met, self._round, self._rounds = level, now, 0.0, 0
+
+    def _regrow(self, now: float, seconds: float) -> None:
+        """Grow again when all holds are over, to where the limit was met within `seconds`."""
         self._regrows = max(now, self._until)
-        self._careful = min(max(10.0 * lost, CAREFUL[0]), CAREFUL[1])
+        self._careful = min(seconds, CAREFUL[1])
 
     def _grown(self, now: float) -> float:
         if self._ceiling == math.inf:

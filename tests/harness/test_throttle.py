@@ -44,6 +44,10 @@ def between(start: float, end: float, fault: Callable[[], ModelFault]) -> Refuse
     return lambda at, busy: fault() if start <= at < end else None
 
 
+def storms(every: float, long: float, after: float) -> Refuse:
+    return lambda at, busy: limited(after) if at % every < long else None
+
+
 class Rate:
     """So many a second, in windows of a second as the usual gateways count, or in a bucket."""
 
@@ -73,11 +77,12 @@ HARD: dict[str, Callable[[], tuple[Provider, int, float, float, float]]] = {
     "5 at once, Retry-After 1": lambda: (Provider(0.5, above(5, lambda: limited(1.0))), 64, 100, 10, 0.8),
     "5 at once, told by 503": lambda: (Provider(0.5, above(5, broken)), 64, 150, 10, 0.8),
     "200 at once": lambda: (Provider(2.0, above(200, limited)), 1000, 40, 100, 0.85),
-    "10 a second": lambda: (Provider(0.5, Rate(10, bucket=False, after=None)), 64, 100, 10, 0.8),
-    "10 a second, Retry-After 1": lambda: (Provider(0.5, Rate(10, bucket=False, after=1.0)), 64, 100, 10, 0.75),
+    "10 a second": lambda: (Provider(0.5, Rate(10, bucket=False, after=None)), 64, 100, 10, 0.7),
+    "10 a second, Retry-After 1": lambda: (Provider(0.5, Rate(10, bucket=False, after=1.0)), 64, 100, 10, 0.65),
     "bucket of 10 a second": lambda: (Provider(2.0, Rate(10, bucket=True, after=1.0)), 64, 100, 10, 0.85),
     "1 % limited by chance": lambda: (Provider(1.0, at_random(0.01, lambda: limited(1.0))), 64, 60, 64, 0.9),
     "5 s of limits": lambda: (Provider(1.0, between(10, 15, limited)), 128, 100, 128 * 0.94, 0.85),
+    "storms": lambda: (Provider(0.2, storms(3.0, 0.3, 1.0)), 64, 60, 320 * 1.7 / 3, 0.8),
     "a minute's outage": lambda: (
         Provider(1.0, between(20, 80, lambda: broken("unreachable"))), 128, 200, 128 * 2 / 3, 0.85
     ),
