@@ -346,7 +346,9 @@ def main() -> None:
             raise
         if os.environ.get("INSTAR_DEBUG"):
             raise
-        typer.echo(f"error: {error}", err=True)
+        from evolve.page import visible  # a server or a world may have had a say in it
+
+        typer.echo(f"error: {visible(str(error))}", err=True)
         status = 1
     if status == 130:
         typer.echo("\nstopped. What had finished is kept; the same command goes on from there.", err=True)

@@ -414,3 +414,10 @@ def _wait_until(true: Any, seconds: float = 30.0) -> None:
     while not true():
         assert time.monotonic() < end, "it did not happen in time"
         time.sleep(0.02)
+
+
+def test_what_a_world_says_in_an_error_cannot_act_on_the_terminal(place: Path) -> None:
+    (place / "rude.py").write_text("raise ValueError('\\x1b[2J\\x1b]0;owned\\x07 no')\n")
+    line = failed(place, "run", "agent", "--env", "rude.py", "--model", IMITATE)
+    assert "\x1b" not in line
+    assert "⟨U+001B⟩[2J" in line
