@@ -96,14 +96,17 @@ class Clock:
 class Waiting:
     """The context of one wait. Not made from a generator: there are two at each step."""
 
-    __slots__ = ("_clock", "_since", "_whom")
+    __slots__ = ("_clock", "_longer", "_since", "_whom")
 
     def __init__(self, clock: Clock, whom: str) -> None:
         self._clock, self._whom = clock, whom
 
     def __enter__(self) -> None:
-        self._since = time.monotonic()
-        self._clock._set(max(self._clock._limit, self._since + self._clock.seconds / 2))
+        clock, self._since = self._clock, time.monotonic()
+        least = self._since + clock.seconds / 2
+        self._longer = least > clock._limit
+        if self._longer:
+            clock._set(least)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -111,6 +114,9 @@ class Waiting:
         clock, waited = self._clock, time.monotonic() - self._since
         if isinstance(error, Exception):
             clock._free += waited
-        elif waited > clock._longest[0]:  # it went well, or was cut in flight
+            clock._set(clock._limit)
+            return
+        if waited > clock._longest[0]:  # it went well, or was cut in flight
             clock._longest = (waited, self._whom)
-        clock._set(clock._limit)
+        if self._longer:
+            clock._set(clock._limit)

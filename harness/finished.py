@@ -94,7 +94,7 @@ class Finished(NamedTuple):
 
     def text(self) -> str:
         """The row as JSON."""
-        return json.dumps(self, separators=(",", ":"))
+        return _encode(self)
 
     @property
     def phase(self) -> str:
@@ -129,9 +129,13 @@ def _length(calls: Iterable[Call]) -> int:
 
 
 def _said(message: Message) -> int:
-    return len(message.content) + 20 + sum(len(made.name) + len(made.arguments) for made in message.tool_calls)
+    size = len(message.content) + 20
+    for made in message.tool_calls:
+        size += len(made.name) + len(made.arguments)
+    return size
 
 
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 _NAMES = [Finished._fields.index(name) for name in ("task", "split", "goal", "harness", "model", "status", "arm")]
 _RETRIED = Finished._fields.index("retried")
 _KNOWN = len(Finished._fields)

@@ -90,6 +90,8 @@ class Earlier:
 
         Of two tries that asked the same, the later one was served by the earlier one's answer: it counts once.
         """
+        if not self._tries:
+            return Lost()
         most: Counter[str] = Counter()
         for calls in self._tries:
             most |= Counter(call["digest"] for call in calls)
