@@ -1,8 +1,8 @@
 """One figure of the counter game in a process of its own, on one core: `python -m bench.game HOW AT_ONCE EPISODES`.
 
-HOW is `ours` (a scripted model), `ours@PORT` (our client against `bench.stub`), or `bare`, a loop that any could be held
-against: the same world and model, each step written as a line of JSON. Prints CPU milliseconds a step (least of three)
-and the peak of resident memory in megabytes.
+HOW is `ours` (a scripted model), `ours@PORT` (our client against `bench.stub`), or `bare`, a loop that any could be
+held against: the same world and model, each step written as a line of JSON. Prints CPU milliseconds a step (least of
+three) and the peak of resident memory in megabytes.
 """
 
 import asyncio
