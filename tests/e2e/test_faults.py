@@ -3,13 +3,19 @@
 INSTAR_FAULTS=500 plays as many episodes of each kind; the suite is content with fewer.
 """
 
+import asyncio
+import hashlib
 import io
+import json
 import os
+import random
+import re
 import signal
 import socket
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,13 +23,16 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
 from evolve import run
+from evolve.cli import app
 from evolve.page import page
 from evolve.report import ReportData, read_report
 from evolve.terminal import show
 from harness.folder import Harness
 from harness.journal import Journal
+from harness.model import Completion, ModelFault, Request, Usage
 from harness.runner import Progress, RunStopped
 from harness.starter import starter
 from harness.trajectory import Trajectory
@@ -41,9 +50,6 @@ class Serving:
     process: subprocess.Popen[str]
 
     def counts(self) -> dict[str, int]:
-        import json
-        import urllib.request
-
         with urllib.request.urlopen(self.url) as answer:
             found: dict[str, int] = json.load(answer)
         return found
@@ -274,3 +280,35 @@ def test_a_call_that_always_fails_loses_its_own_episode_and_the_report_says_whos
     assert mean.worst < (mean.mean or 0) < mean.best
     assert f"from {mean.worst:.3f} (all lost) to {mean.best:.3f} (all won)" in " ".join(found.shown.split())
     assert any("the last of 3 tries" in t.reason for t in found.trajectories.values())
+
+
+class Sampling:
+    """A model in this process whose answers depend on the request and its seed, and of whose calls some fail."""
+
+    name, address = "sampling", "http://sampling"
+
+    def __init__(self, failing: float) -> None:
+        self.failing, self.rng = failing, random.Random(0)
+
+    async def complete(self, request: Request) -> Completion:
+        await asyncio.sleep(0)
+        if self.rng.random() < self.failing:
+            raise ModelFault("not now", kind="503")
+        said = [(message.role, message.content) for message in request.messages]
+        chance = hashlib.sha256(json.dumps([said, request.seed]).encode()).digest()[0]
+        return Completion(text=f"Action: {'inc' if chance < 200 else 'skip'}", usage=Usage(dollars=0.0))
+
+    async def close(self) -> None:
+        """Nothing to free."""
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_run_has_the_same_digest_at_any_concurrency_and_whatever_fails(tmp_path: Path, temperature: float) -> None:
+    digests = set()
+    for at_once, failing in ((1, 0.0), (16, 0.3), (256, 0.0)):
+        folder = tmp_path / f"{at_once}-{failing}"
+        player = agent("react", temperature=temperature)
+        run(player, str(HERE / "counting.py"), n=MANY, model=Sampling(failing), concurrency=at_once, out=str(folder))
+        digests.add(CliRunner().invoke(app, ["digest", str(folder)]).stdout)
+    (digest,) = digests
+    assert re.fullmatch("[0-9a-f]{64}\n", digest)
