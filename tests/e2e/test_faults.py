@@ -312,3 +312,53 @@ def test_a_run_has_the_same_digest_at_any_concurrency_and_whatever_fails(tmp_pat
         digests.add(CliRunner().invoke(app, ["digest", str(folder)]).stdout)
     (digest,) = digests
     assert re.fullmatch("[0-9a-f]{64}\n", digest)
+
+
+BREAKS = """
+from envs import Benchmark, Env, EnvFault, fixed
+from envs.env import SandboxFault
+
+begun = set()
+
+
+class Breaking(plain.Counter):
+    async def reset(self, task, seed):
+        self.number, self.first = int(task.id[1:]), task.id not in begun
+        begun.add(task.id)
+        if self.first and self.number % 5 == 0:
+            raise SandboxFault("the container is gone")
+        return await super().reset(task, seed)
+
+    async def step(self, action):
+        if self.first and self.number % 5 == 1 and self.steps == 3:
+            raise EnvFault("the world fell over")
+        if self.number % 16 == 2 and self.steps == 5:
+            raise EnvFault("the world always falls over")
+        return await super().step(action)
+
+
+benchmark = Benchmark("counting", Breaking, fixed(plain.tasks), max_steps=30)
+"""
+
+
+def test_worlds_that_break_are_played_again_and_what_stays_broken_is_missing(tmp_path: Path) -> None:
+    world = tmp_path / "breaking.py"
+    path = str(HERE / "counting.py")
+    world.write_text(f"import runpy, types\nplain = types.SimpleNamespace(**runpy.run_path({path!r}))\n{BREAKS}")
+    player, whole, folder = agent("react"), tmp_path / "whole", tmp_path / "broken"
+    run(player, path, n=MANY, model=Sampling(0.0), concurrency=AT_ONCE, out=str(whole))
+    run(player, str(world), n=MANY, model=Sampling(0.0), concurrency=AT_ONCE, out=str(folder))
+    expected, found = outcome(whole), outcome(folder)
+    numbers = {int(task[1:]) for task in expected.scores}
+    lost = {f"t{n}" for n in numbers if n % 16 == 2}
+    assert lost
+    assert {task for task, score in found.scores.items() if score is None} == lost
+    assert all(found.scores[task] == score for task, score in expected.scores.items() if task not in lost)
+    faults = found.data.faults
+    sandboxes, falls = (sum(n % 5 == k for n in numbers) for k in (0, 1))
+    assert faults.again["sandbox"] == sandboxes
+    assert falls <= faults.again["environment"] <= falls + 3 * len(lost)
+    assert faults.missing == {"environment": len(lost)}
+    assert f"sandbox: {sandboxes} tries at episodes" in found.shown
+    assert f"missing: {len(lost)} of {MANY} episodes (environment: {len(lost)})" in found.shown
+    assert f"gap, {len(lost)} times: environment: the world always falls over" in found.shown or len(lost) == 1
