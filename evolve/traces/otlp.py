@@ -88,13 +88,13 @@ class Sender:
 
     def __init__(self, endpoint: str | None, resource: dict[str, Any]) -> None:
         self._words = _Words()
+        self._address = endpoint_of(endpoint)
         try:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
             from opentelemetry.sdk.resources import Resource
             from opentelemetry.sdk.util.instrumentation import InstrumentationScope
         except ImportError as error:
             raise TraceFault(f"sending spans needs OpenTelemetry ({error}). {CURE}") from None
-        self._address = endpoint_of(endpoint)
         self._exporter: Any = OTLPSpanExporter(endpoint=self._address)
         self.address = _shown(self._address or next(os.environ[name] for name in VARIABLES if os.environ.get(name)))
         self._resource = Resource(resource)

@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import shlex
 import signal
 import subprocess
 import threading
@@ -60,7 +61,7 @@ def test_without_a_file_standard_output_holds_the_lines_and_nothing_else(
 
 
 def test_a_reader_that_goes_away_is_no_traceback(place: Path) -> None:
-    command = f"{INSTAR} export runs/one --to rows | head -c 10"
+    command = f"{shlex.quote(str(INSTAR))} export runs/one --to rows | head -c 10"
     done = subprocess.run(command, shell=True, cwd=place, capture_output=True, text=True, timeout=60, check=False)
     assert "Traceback" not in done.stderr
 
@@ -98,7 +99,7 @@ def test_an_export_that_finds_no_room_says_where_and_what_helps(place: Path, nam
     if name:
         (place / f".{name}.part").symlink_to("/dev/full")
     where = f"--out {name}" if name else "> /dev/full"
-    command = f"{INSTAR} export runs/one --to jsonl {where}"
+    command = f"{shlex.quote(str(INSTAR))} export runs/one --to jsonl {where}"
     done = subprocess.run(command, shell=True, cwd=place, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
     assert done.stderr.startswith(f"error: {name or 'standard output'}: cannot be written to its end (No space left")
