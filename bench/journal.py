@@ -23,7 +23,7 @@ from harness.journal import FILE, Journal
 from harness.model import Message, ToolCall, Usage
 from harness.trajectory import Call, Trajectory, Turn
 
-EVENTS, QUICK = 1_000_000, 60_000
+EVENTS, QUICK = 1_000_000, 30_000
 STEPS, AT_ONCE, TASKS = 9, 32, 3000
 _LINES = 60_000  # events that are written as JSON lines too, spread over all
 _WORDS = tuple(f"{a}{b}" for a in ("dra", "she", "cou", "lam", "ba", "pla", "mu", "key") for b in
