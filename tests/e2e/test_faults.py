@@ -115,10 +115,10 @@ def outcome(folder: Path) -> Outcome:
     return Outcome(found, data, out.getvalue())
 
 
-@pytest.fixture(scope="module", params=["tools", "react"])
-def faultless(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Outcome]:
+@pytest.fixture(scope="module")
+def faultless(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     with serving() as stub:
-        return request.param, play(tmp_path_factory.mktemp("faultless"), stub.url, agent(request.param))
+        return play(tmp_path_factory.mktemp("faultless"), stub.url, agent())
 
 
 KINDS: dict[str, tuple[list[str], set[str]]] = {
@@ -126,7 +126,6 @@ KINDS: dict[str, tuple[list[str], set[str]]] = {
     "dropped sockets": (["--drop", "0.1"], {"unreachable"}),
     "hangs": (["--hang", "0.02"], {"time-out"}),
     "storms of 429": (["--storm", "3", "0.3", "--after", "1"], {"429"}),
-    "a rate": (["--rate", "300", "--after", "1"], {"429"}),
     "all of them": (
         ["--error", "0.1", "--drop", "0.05", "--hang", "0.005", "--storm", "3", "0.2", "--after", "1"],
         {"503", "unreachable", "429"},
@@ -136,28 +135,38 @@ KINDS: dict[str, tuple[list[str], set[str]]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_faults_of_the_infrastructure_change_no_score_and_are_told(
-    tmp_path: Path, faultless: tuple[str, Outcome], kind: str
+    tmp_path: Path, faultless: Outcome, kind: str
 ) -> None:
-    loop, expected = faultless
     words, kinds = KINDS[kind]
-    if loop == "react" and kind != "30 % 503":
-        pytest.skip("the loop makes no difference to the others")
     with serving(*words) as stub:
-        found = play(tmp_path, stub.url, agent(loop, timeout=0.7 if "--hang" in words else 20.0))
+        found = play(tmp_path, stub.url, agent(timeout=0.7 if "--hang" in words else 20.0))
         counts = stub.counts()
     assert len(found.scores) == MANY
-    assert found.scores == expected.scores
-    assert found.moves == expected.moves
-    assert {t.status for t in found.trajectories.values()} == {"done"}
+    unharmed(found, faultless)
     retried = found.data.faults.retried
     assert kinds <= set(retried)
-    assert counts["answered"] == sum(len(moves) for moves in expected.moves.values())  # none was asked in vain
+    assert counts["answered"] == sum(len(moves) for moves in faultless.moves.values())  # none was asked in vain
     for ours, theirs in (("503", "503"), ("429", "429"), ("unreachable", "drop"), ("time-out", "hang")):
         assert retried[ours] == counts.get(theirs, 0)
     said = f"retried: {retried.total():,} tries of model calls in {found.data.faults.concerned:,} episodes"
     assert said in found.shown
     assert said[1:] in page(found.data)
     assert "missing" not in found.shown
+
+
+def test_faults_change_no_score_of_another_loop(tmp_path: Path) -> None:
+    with serving() as stub:
+        expected = play(tmp_path / "whole", stub.url, agent("react"), n=MANY // 2)
+    with serving("--error", "0.3") as stub:
+        found = play(tmp_path / "faults", stub.url, agent("react"), n=MANY // 2)
+    unharmed(found, expected)
+    assert found.data.faults.retried["503"] > MANY
+
+
+def unharmed(found: Outcome, expected: Outcome) -> None:
+    assert found.scores == expected.scores
+    assert found.moves == expected.moves
+    assert {t.status for t in found.trajectories.values()} == {"done"}
 
 
 def test_malformed_arguments_are_the_models_own_and_never_run(tmp_path: Path) -> None:
@@ -196,12 +205,7 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def test_a_server_that_is_killed_and_comes_back_costs_no_episode(
-    tmp_path: Path, faultless: tuple[str, Outcome]
-) -> None:
-    loop, expected = faultless
-    if loop == "react":
-        pytest.skip("the loop makes no difference")
+def test_a_server_that_is_killed_and_comes_back_costs_no_episode(tmp_path: Path, faultless: Outcome) -> None:
     port, waits = free_port(), threading.Event()
     with serving(port=port) as first:
 
@@ -220,22 +224,19 @@ def test_a_server_that_is_killed_and_comes_back_costs_no_episode(
         helper = threading.Thread(target=come_back, args=(started,))
         helper.start()
         try:
-            found = play(tmp_path, first.url, agent(loop), at_once=8, watch=watch)
+            found = play(tmp_path, first.url, agent(), at_once=8, watch=watch)
         finally:
             helper.join()
             for process in started:
                 process.kill()
                 process.wait()
-    assert found.scores == expected.scores
+    assert found.scores == faultless.scores
     assert found.data.faults.retried["unreachable"] >= 8
 
 
 def test_a_provider_that_is_gone_stops_the_run_which_then_goes_on_where_it_was(
-    tmp_path: Path, faultless: tuple[str, Outcome], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, faultless: Outcome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loop, expected = faultless
-    if loop == "react":
-        pytest.skip("the loop makes no difference")
     monkeypatch.setattr("harness.throttle.OUTAGE", 1.0)
     port = free_port()
     with serving(port=port) as stub:
@@ -245,14 +246,14 @@ def test_a_provider_that_is_gone_stops_the_run_which_then_goes_on_where_it_was(
                 stub.process.send_signal(signal.SIGKILL)
 
         with pytest.raises(RunStopped, match=r"nobody was answered for .*the same command again"):
-            play(tmp_path, stub.url, agent(loop), at_once=8, watch=watch)
+            play(tmp_path, stub.url, agent(), at_once=8, watch=watch)
     part = read_report(tmp_path)
     assert part.faults.missing["provider"] >= 1
     assert MANY // 2 <= len(part.episodes.rows) < MANY
     with serving(port=port) as stub:
-        found = play(tmp_path, stub.url, agent(loop))
+        found = play(tmp_path, stub.url, agent())
         counts = stub.counts()
-    assert found.scores == expected.scores
+    assert found.scores == faultless.scores
     assert counts["asked"] <= 10 * (MANY - MANY // 2)  # nothing that was answered is asked again
     assert not found.data.faults.missing
 
