@@ -139,15 +139,16 @@ def test_faults_of_the_infrastructure_change_no_score_and_are_told(
 ) -> None:
     words, kinds = KINDS[kind]
     with serving(*words) as stub:
-        found = play(tmp_path, stub.url, agent(timeout=0.7 if "--hang" in words else 20.0))
+        found = play(tmp_path, stub.url, agent(timeout=1.0 if "--hang" in words else 20.0))
         counts = stub.counts()
     assert len(found.scores) == MANY
     unharmed(found, faultless)
     retried = found.data.faults.retried
     assert kinds <= set(retried)
-    assert counts["answered"] == sum(len(moves) for moves in faultless.moves.values())  # none was asked in vain
-    for ours, theirs in (("503", "503"), ("429", "429"), ("unreachable", "drop"), ("time-out", "hang")):
+    for ours, theirs in (("503", "503"), ("429", "429"), ("unreachable", "drop")):
         assert retried[ours] == counts.get(theirs, 0)
+    late = retried["time-out"] - counts.get("hang", 0)  # on a busy machine an answer may come too late
+    assert 0 <= counts["answered"] - sum(len(moves) for moves in faultless.moves.values()) <= late
     said = f"retried: {retried.total():,} tries of model calls in {found.data.faults.concerned:,} episodes"
     assert said in found.shown
     assert said[1:] in page(found.data)
