@@ -222,6 +222,8 @@ class Throttle:
                 self._waiting.popleft().set_result(None)
             else:
                 break
+        if not self._waiting and self._timer is None:
+            return
         seconds = max(self._until, self._probe if self.down else self._next) - time.monotonic()
         wanted = self._waiting and seconds > 0
         if self._timer is not None and not (wanted and self._timer.when() <= self._timer_at(seconds)):
