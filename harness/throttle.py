@@ -8,9 +8,9 @@ met at one place, and the longer the provider holds us back for it, the more slo
 
 Where nobody is answered for as long as an answer takes, and several calls in a row fail, the provider is down: single
 calls probe, ever less often, and the first answer lets all go on. What fails now and then among answers changes
-nothing, unless those who come again fail nearly always: then others are quicker to take the few
-places that there are, and the limit shrinks until everybody gets one. When a provider has been gone for too long all
-are told so at once, instead of each episode finding it out for itself.
+nothing, unless those who come again fail nearly always: then others are quicker to take the few places that there are,
+and the limit shrinks until everybody gets one. When a provider has been gone for too long all are told so at once,
+instead of each episode finding it out for itself.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ CAREFUL = (5.0, 30.0)  # seconds, of a sure limit, until there are as many calls
 LATE = 60.0  # the same where it was not met by a refusal, but no call was answered in time
 ROW = 8  # failures in a row that are an outage, at least,
 EACH = 3  # of which a call counts so many: one that always fails is no outage
-PAUSE = 0.5  # seconds before a call is tried again, the first time; doubled each time
+PAUSE = 0.5  # seconds before a call is tried again, the first time, or less; half as long again or twice each time
 PROBE = 30.0  # seconds between two probes, or two tries, at most
 OUTAGE = 3600.0  # seconds that a provider which has answered, or would but for a limit, may answer nobody
 LOADING = 600.0  # seconds for one that is there and has not answered yet
