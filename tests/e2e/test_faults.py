@@ -133,6 +133,9 @@ KINDS: dict[str, tuple[list[str], set[str]]] = {
 }
 
 
+SEEN = (("503", "503"), ("429", "429"), ("unreachable", "drop"))  # our names and the stub's
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_faults_of_the_infrastructure_change_no_score_and_are_told(
     tmp_path: Path, faultless: Outcome, kind: str
@@ -145,10 +148,12 @@ def test_faults_of_the_infrastructure_change_no_score_and_are_told(
     unharmed(found, faultless)
     retried = found.data.faults.retried
     assert kinds <= set(retried)
-    for ours, theirs in (("503", "503"), ("429", "429"), ("unreachable", "drop")):
-        assert retried[ours] == counts.get(theirs, 0)
-    late = retried["time-out"] - counts.get("hang", 0)  # on a busy machine an answer may come too late
-    assert 0 <= counts["answered"] - sum(len(moves) for moves in faultless.moves.values()) <= late
+    # On a busy machine an answer, or a refusal, may come too late: then it was a time-out for us.
+    late = retried["time-out"] - counts.get("hang", 0)
+    unseen = [counts.get(theirs, 0) - retried[ours] for ours, theirs in SEEN]
+    unseen.append(counts["answered"] - sum(len(moves) for moves in faultless.moves.values()))
+    assert min(unseen) >= 0
+    assert sum(unseen) <= late
     said = f"retried: {retried.total():,} tries of model calls in {found.data.faults.concerned:,} episodes"
     assert said in found.shown
     assert said[1:] in page(found.data)
