@@ -25,7 +25,7 @@ _LARGE = 1000  # bytes above which a piece is looked for in the whole table
 _PLAIN = 300  # bytes of JSON up to which compressing saves next to nothing
 _CHAINS = ("messages", "tools")  # lists that begin as an earlier one did
 _SMALL = (int, float, bool, type(None))
-_COMMON = (str, tuple, *_SMALL)
+_NONE = object()  # the default of a field that has none
 _MARKS = ("$text", "$chain", "$plain")
 _RECENT = 16_384  # pieces whose content is known without looking
 _TALKS = 2048  # last conversations, and last lists of tools, of episodes that go on
@@ -88,9 +88,12 @@ class Texts:
             known, kind = usual[name], type(part)
             if part is known or name in less:
                 continue
-            if kind in _COMMON or not isinstance(part, BaseModel):
-                if part != known:
-                    made[name] = part if kind in _SMALL else self.fold(part, name)
+            if kind is str or kind in _SMALL:
+                if known is _NONE or part != known:
+                    made[name] = part if kind is not str or len(part) <= _LONG else self.fold(part)
+            elif kind is tuple or not isinstance(part, BaseModel):
+                if known is _NONE or part != known:
+                    made[name] = self.fold(part, name)
             elif kind is not type(known) or vars(part) != vars(known):  # a model's own == takes ten times as long
                 made[name] = self._fold_model(part)
         return made
@@ -220,4 +223,4 @@ class Texts:
 def _usual(model: type[BaseModel]) -> Mapping[str, Any]:
     """The default of each field: what a dump without defaults leaves out. One that is required has none."""
     fields = model.model_fields.items()
-    return {name: object() if f.is_required() else f.get_default(call_default_factory=True) for name, f in fields}
+    return {name: _NONE if f.is_required() else f.get_default(call_default_factory=True) for name, f in fields}
