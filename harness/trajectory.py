@@ -8,9 +8,9 @@ them, and the cost. `score` None never stands for a failure: it is a gap, missin
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Literal, Self
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, JsonValue, model_validator
+from pydantic import BaseModel, ConfigDict, JsonValue
 
 from harness.model import Message, Mode, ToolCall, Usage
 
@@ -44,11 +44,10 @@ class Call(BaseModel):
     output_ids: tuple[int, ...] | None = None
     output_logprobs: tuple[float, ...] | None = None
 
-    @model_validator(mode="after")
-    def _one_of_both(self) -> Self:
+    def model_post_init(self, context: object, /) -> None:
+        """Raise ValueError for what is no call. (A validator would run again for each turn that holds the call.)"""
         if (self.messages is None) == (self.prompt is None):
             raise ValueError("a call has either messages or a prompt, and not both")
-        return self
 
     @property
     def text(self) -> str:
